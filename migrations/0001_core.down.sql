@@ -1,0 +1,10 @@
+-- The role refundd_service stays: it belongs to the cluster, and other databases may grant to it.
+DROP TABLE reconciliation_runs;
+DROP TABLE operation_events;
+DROP TABLE ledger_transfers;
+DROP TABLE refund_operations;
+DROP TABLE refund_authorizations;
+DROP TABLE orders;
+DROP TABLE api_keys;
+DROP TABLE tenants;
+DROP FUNCTION refuse_rewrite();

@@ -1,0 +1,231 @@
+-- The whole core schema. Money is the integer count of the currency's minor unit (ISO 4217).
+-- Identifiers compare byte by byte (COLLATE "C"): Go and Postgres then sort locks in the same order.
+
+CREATE TABLE tenants (
+    tenant_id             text COLLATE "C" PRIMARY KEY,
+    require_authorization boolean     NOT NULL DEFAULT true,
+    created_at            timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT tenants_tenant_id_check CHECK (tenant_id ~ '^[a-z0-9-]{1,63}$')
+);
+
+CREATE TABLE api_keys (
+    key_id       text COLLATE "C" PRIMARY KEY,
+    tenant_id    text COLLATE "C" NOT NULL REFERENCES tenants,
+    secret_hash  bytea       NOT NULL,
+    scopes       text[]      NOT NULL,
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    expires_at   timestamptz,
+    revoked_at   timestamptz,
+    last_used_at timestamptz,
+    CONSTRAINT api_keys_secret_hash_key UNIQUE (secret_hash),
+    CONSTRAINT api_keys_secret_hash_check CHECK (octet_length(secret_hash) = 32),
+    CONSTRAINT api_keys_scopes_check CHECK (
+        cardinality(scopes) > 0
+        AND scopes <@ ARRAY['orders:write', 'authorizations:write', 'refunds:write', 'refunds:resolve', 'refunds:request', 'read'])
+);
+CREATE INDEX api_keys_tenant_id_idx ON api_keys (tenant_id);
+
+-- An order's row decides its own cap: refunded_cents counts posted and held refunds together.
+CREATE TABLE orders (
+    tenant_id            text COLLATE "C" NOT NULL REFERENCES tenants,
+    order_id             text COLLATE "C" NOT NULL,
+    currency             text        NOT NULL,
+    captured_cents       bigint      NOT NULL,
+    refunded_cents       bigint      NOT NULL DEFAULT 0,
+    provider             text,
+    provider_payment_ref text,
+    customer_id          text,
+    customer_email       text,
+    customer_name        text,
+    created_at           timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT orders_pkey PRIMARY KEY (tenant_id, order_id),
+    CONSTRAINT orders_order_id_check CHECK (order_id ~ '^[!-~]{1,255}$'),
+    CONSTRAINT orders_currency_check CHECK (currency ~ '^[A-Z]{3}$'),
+    CONSTRAINT orders_refunded_within_captured CHECK (0 <= refunded_cents AND refunded_cents <= captured_cents),
+    CONSTRAINT orders_provider_check CHECK (provider ~ '^[a-z0-9_]{1,32}$' AND provider <> 'ledger'),
+    CONSTRAINT orders_provider_has_payment CHECK ((provider IS NULL) = (provider_payment_ref IS NULL))
+) WITH (fillfactor = 80);
+-- One payment belongs to one order of one tenant.
+CREATE UNIQUE INDEX orders_provider_payment_key ON orders (provider, provider_payment_ref) WHERE provider IS NOT NULL;
+CREATE INDEX orders_customer_email_idx ON orders (tenant_id, lower(customer_email)) WHERE customer_email IS NOT NULL;
+CREATE INDEX orders_customer_id_idx ON orders (tenant_id, customer_id) WHERE customer_id IS NOT NULL;
+
+CREATE TABLE refund_authorizations (
+    tenant_id    text COLLATE "C" NOT NULL,
+    operation_id text COLLATE "C" NOT NULL,
+    case_id      text COLLATE "C" NOT NULL,
+    order_id     text COLLATE "C" NOT NULL,
+    amount_cents bigint      NOT NULL,
+    currency     text        NOT NULL,
+    reason       text,
+    metadata     jsonb       NOT NULL DEFAULT '{}',
+    approved_by  text        NOT NULL,
+    expires_at   timestamptz,
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT refund_authorizations_pkey PRIMARY KEY (tenant_id, operation_id),
+    CONSTRAINT refund_authorizations_order_fkey FOREIGN KEY (tenant_id, order_id) REFERENCES orders,
+    CONSTRAINT refund_authorizations_operation_id_check CHECK (operation_id ~ '^[A-Za-z0-9._:-]{1,255}$'),
+    CONSTRAINT refund_authorizations_amount_check CHECK (amount_cents BETWEEN 1 AND 9007199254740991),
+    CONSTRAINT refund_authorizations_metadata_check CHECK (jsonb_typeof(metadata) = 'object')
+);
+CREATE INDEX refund_authorizations_case_idx ON refund_authorizations (tenant_id, case_id);
+
+-- One row per key that was ever claimed: by a refund, or by the withdrawal of its authorization (state revoked).
+CREATE TABLE refund_operations (
+    tenant_id               text COLLATE "C" NOT NULL,
+    operation_id            text COLLATE "C" NOT NULL,
+    fingerprint             text COLLATE "C" NOT NULL,
+    refund_id               uuid,
+    order_id                text COLLATE "C" NOT NULL,
+    amount_cents            bigint      NOT NULL,
+    currency                text        NOT NULL,
+    reason                  text,
+    metadata                jsonb       NOT NULL DEFAULT '{}',
+    state                   text        NOT NULL,
+    provider                text,
+    provider_key            text,
+    provider_refund_id      text,
+    provider_key_expires_at timestamptz,
+    attempts                integer     NOT NULL DEFAULT 0,
+    not_sent                integer     NOT NULL DEFAULT 0,
+    last_send_ended         timestamptz,
+    doubted_decline         text,
+    lease_until             timestamptz NOT NULL DEFAULT '-infinity',
+    next_check_at           timestamptz NOT NULL DEFAULT '-infinity',
+    failure_code            text,
+    created_at              timestamptz NOT NULL DEFAULT now(),
+    settled_at              timestamptz,
+    CONSTRAINT refund_operations_pkey PRIMARY KEY (tenant_id, operation_id),
+    CONSTRAINT refund_operations_refund_id_key UNIQUE (refund_id),
+    CONSTRAINT refund_operations_order_fkey FOREIGN KEY (tenant_id, order_id) REFERENCES orders,
+    CONSTRAINT refund_operations_operation_id_check CHECK (operation_id ~ '^[A-Za-z0-9._:-]{1,255}$'),
+    CONSTRAINT refund_operations_fingerprint_check CHECK (fingerprint ~ '^[0-9a-f]{64}$'),
+    CONSTRAINT refund_operations_amount_check CHECK (amount_cents BETWEEN 1 AND 9007199254740991),
+    CONSTRAINT refund_operations_metadata_check CHECK (jsonb_typeof(metadata) = 'object'),
+    CONSTRAINT refund_operations_state_check CHECK (
+        state IN ('reserved', 'pending', 'succeeded', 'failed', 'needs_attention', 'revoked')),
+    -- A withdrawn authorization claims the key but is no refund.
+    CONSTRAINT refund_operations_revoked_is_no_refund CHECK ((refund_id IS NULL) = (state = 'revoked')),
+    CONSTRAINT refund_operations_settled_at_check CHECK (
+        (settled_at IS NOT NULL) = (state IN ('succeeded', 'failed', 'revoked'))),
+    CONSTRAINT refund_operations_failure_code_check CHECK (
+        CASE state WHEN 'failed' THEN failure_code IS NOT NULL
+                   WHEN 'needs_attention' THEN true
+                   ELSE failure_code IS NULL END),
+    -- Without a provider the claim and the debit are one commit: there is nothing to wait for and nothing to send.
+    CONSTRAINT refund_operations_ledger_only_check CHECK (
+        provider IS NOT NULL
+        OR (state IN ('succeeded', 'revoked') AND attempts = 0 AND provider_key IS NULL
+            AND provider_refund_id IS NULL AND provider_key_expires_at IS NULL AND doubted_decline IS NULL)),
+    CONSTRAINT refund_operations_provider_check CHECK (
+        provider IS NULL
+        OR (provider <> 'ledger' AND state <> 'revoked' AND attempts >= 1
+            AND provider_key IS NOT NULL AND provider_key_expires_at IS NOT NULL)),
+    CONSTRAINT refund_operations_attempts_check CHECK (0 <= not_sent AND not_sent <= attempts),
+    CONSTRAINT refund_operations_doubt_check CHECK (doubted_decline IS NULL OR state IN ('reserved', 'needs_attention'))
+);
+CREATE INDEX refund_operations_order_idx ON refund_operations (tenant_id, order_id, created_at, operation_id);
+CREATE INDEX refund_operations_created_idx ON refund_operations (tenant_id, created_at, operation_id);
+-- Most rows are succeeded; a search for any other state must not read them.
+CREATE INDEX refund_operations_state_idx ON refund_operations (tenant_id, state, created_at, operation_id)
+    WHERE state <> 'succeeded';
+-- What reconciliation may find due. A ledger-only refund never is.
+CREATE INDEX refund_operations_due_idx ON refund_operations (next_check_at) WHERE provider IS NOT NULL;
+
+CREATE TABLE ledger_transfers (
+    tenant_id      text COLLATE "C" NOT NULL,
+    operation_id   text COLLATE "C" NOT NULL,
+    seq            integer     NOT NULL,
+    transfer_id    bigint      GENERATED ALWAYS AS IDENTITY,
+    kind           text        NOT NULL,
+    debit_account  text        NOT NULL,
+    credit_account text        NOT NULL,
+    amount_cents   bigint      NOT NULL,
+    currency       text        NOT NULL,
+    created_at     timestamptz NOT NULL DEFAULT now(),
+    CONSTRAINT ledger_transfers_pkey PRIMARY KEY (tenant_id, operation_id, seq),
+    CONSTRAINT ledger_transfers_amount_check CHECK (amount_cents > 0),
+    -- An operation begins with a refund or a hold, and a refund is the whole of its chain.
+    CONSTRAINT ledger_transfers_seq_check CHECK (
+        seq >= 1 AND (seq > 1 OR kind IN ('refund', 'hold')) AND (seq = 1 OR kind <> 'refund')),
+    CONSTRAINT ledger_transfers_accounts_check CHECK ((kind, debit_account, credit_account) IN (
+        ('refund',   'merchant',   'customer'),
+        ('hold',     'merchant',   'in_transit'),
+        ('settle',   'in_transit', 'customer'),
+        ('release',  'in_transit', 'merchant'),
+        ('reversal', 'customer',   'merchant')))
+);
+
+CREATE TABLE operation_events (
+    tenant_id           text COLLATE "C" NOT NULL,
+    operation_id        text COLLATE "C" NOT NULL,
+    seq                 bigint      GENERATED ALWAYS AS IDENTITY,
+    kind                text        NOT NULL,
+    from_state          text,
+    to_state            text,
+    attempt             integer,
+    layer               text,
+    actor               text,
+    error_kind          text,
+    provider_request_id text,
+    detail              jsonb       NOT NULL DEFAULT '{}',
+    created_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT operation_events_pkey PRIMARY KEY (tenant_id, operation_id, seq),
+    CONSTRAINT operation_events_kind_check CHECK (kind ~ '^[a-z_]{1,63}$')
+);
+
+CREATE TABLE reconciliation_runs (
+    run_id                 uuid PRIMARY KEY,
+    started_at             timestamptz NOT NULL DEFAULT clock_timestamp(),
+    finished_at            timestamptz,
+    dry_run                boolean NOT NULL DEFAULT false,
+    claimed                bigint  NOT NULL DEFAULT 0,
+    succeeded              bigint  NOT NULL DEFAULT 0,
+    failed                 bigint  NOT NULL DEFAULT 0,
+    pending                bigint  NOT NULL DEFAULT 0,
+    resent                 bigint  NOT NULL DEFAULT 0,
+    needs_attention        bigint  NOT NULL DEFAULT 0,
+    still_unknown          bigint  NOT NULL DEFAULT 0,
+    oldest_unknown_seconds bigint  NOT NULL DEFAULT 0,
+    errors                 bigint  NOT NULL DEFAULT 0,
+    duration_ms            bigint,
+    error                  text
+);
+CREATE INDEX reconciliation_runs_started_idx ON reconciliation_runs (started_at);
+
+-- History is written once: whatever role asks, these rows are neither changed nor removed.
+CREATE FUNCTION refuse_rewrite() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% on % is refused: its rows are permanent', TG_OP, TG_TABLE_NAME
+        USING ERRCODE = 'restrict_violation';
+END $$;
+CREATE TRIGGER ledger_transfers_permanent BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_transfers
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewrite();
+CREATE TRIGGER operation_events_permanent BEFORE UPDATE OR DELETE OR TRUNCATE ON operation_events
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewrite();
+-- A key whose money moved is never free again.
+CREATE TRIGGER refund_operations_permanent BEFORE DELETE OR TRUNCATE ON refund_operations
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewrite();
+
+-- The service's role. Roles are cluster-wide: another database's migration may create it at the same moment.
+DO $$
+BEGIN
+    CREATE ROLE refundd_service NOLOGIN;
+EXCEPTION WHEN duplicate_object OR unique_violation THEN
+    NULL;
+END $$;
+GRANT USAGE ON SCHEMA public TO refundd_service;
+GRANT SELECT, INSERT ON tenants, api_keys, orders, refund_authorizations, refund_operations,
+    ledger_transfers, operation_events, reconciliation_runs TO refundd_service;
+GRANT UPDATE (require_authorization) ON tenants TO refundd_service;
+GRANT UPDATE (expires_at, revoked_at, last_used_at) ON api_keys TO refundd_service;
+GRANT UPDATE (captured_cents, refunded_cents, customer_id, customer_email, customer_name) ON orders TO refundd_service;
+GRANT UPDATE (state, provider_refund_id, provider_key_expires_at, attempts, not_sent, last_send_ended, doubted_decline,
+    lease_until, next_check_at, failure_code, settled_at) ON refund_operations TO refundd_service;
+GRANT UPDATE ON reconciliation_runs TO refundd_service;
+DO $$
+BEGIN
+    IF to_regclass('schema_migrations') IS NOT NULL THEN
+        GRANT SELECT ON schema_migrations TO refundd_service;
+    END IF;
+END $$;

@@ -1,0 +1,24 @@
+package operations
+
+import (
+	"errors"
+
+	"refundd/ledger"
+)
+
+// Errors of orders, stated by the ledger.
+var (
+	ErrOrderNotFound            = ledger.ErrOrderNotFound
+	ErrOrderImmutable           = ledger.ErrOrderImmutable
+	ErrPaymentAlreadyRegistered = ledger.ErrPaymentAlreadyRegistered
+)
+
+// Errors that say nothing of an operation's row: the work did not get that far, or its end is not known.
+var (
+	// ErrOverloaded reports a full queue: nothing was claimed.
+	ErrOverloaded = errors.New("overloaded")
+	// ErrDatabaseUnavailable reports that Postgres could not be reached, or was lost before it answered.
+	ErrDatabaseUnavailable = errors.New("database unavailable")
+	// ErrDeadlineExceeded reports that the caller's deadline passed, or that it left, before the outcome was known.
+	ErrDeadlineExceeded = errors.New("deadline exceeded")
+)
