@@ -207,10 +207,13 @@ CREATE TRIGGER operation_events_permanent BEFORE UPDATE OR DELETE OR TRUNCATE ON
 CREATE TRIGGER refund_operations_permanent BEFORE DELETE OR TRUNCATE ON refund_operations
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewrite();
 
--- The service's role. Roles are cluster-wide: another database's migration may create it at the same moment.
+-- The service's role. Roles are cluster-wide: another database's migration may create it at the same moment, and where an
+-- administrator made it already, the owner needs no right to create roles.
 DO $$
 BEGIN
-    CREATE ROLE refundd_service NOLOGIN;
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'refundd_service') THEN
+        CREATE ROLE refundd_service NOLOGIN;
+    END IF;
 EXCEPTION WHEN duplicate_object OR unique_violation THEN
     NULL;
 END $$;

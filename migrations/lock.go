@@ -1,0 +1,96 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golang-migrate/migrate/v4/database"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+var (
+	// ErrDatabaseURL reports a database URL that cannot be parsed. It does not quote it: it may hold a password.
+	ErrDatabaseURL = errors.New("the database URL is malformed")
+	// ErrLockTimeout reports that another process kept migrating this database for longer than lockWait.
+	ErrLockTimeout = errors.New("another process is migrating this database")
+)
+
+const (
+	lockWait       = 2 * time.Minute        // how long to wait for another process that migrates
+	lockPoll       = 100 * time.Millisecond // how often to ask whether it has finished
+	connectTimeout = 10 * time.Second       // where the URL names none
+	lockKey        = 0x7265_6675_6e64_6401  // "refundd" and 1; advisory locks are per database
+)
+
+func parseURL(databaseURL string) (*pgx.ConnConfig, error) {
+	config, err := pgx.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, ErrDatabaseURL
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = connectTimeout
+	}
+	return config, nil
+}
+
+// lock takes the right to migrate and returns what gives it back. golang-migrate has a lock of its own, but it waits without
+// a context and inside a statement, whose snapshot would deadlock with a CREATE INDEX CONCURRENTLY of the process that
+// holds it. So this one asks again and again, and is idle in between.
+func lock(ctx context.Context, config *pgx.ConnConfig) (unlock func(), err error) {
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the database: %w", terse(err))
+	}
+	unlock = func() {
+		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+		defer cancel()
+		_ = conn.Close(closing) // the session's end frees the lock, whatever its goodbye met
+	}
+	if err := poll(ctx, conn); err != nil {
+		unlock()
+		return nil, fmt.Errorf("lock migrations: %w", err)
+	}
+	return unlock, nil
+}
+
+func poll(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, lockWait, ErrLockTimeout)
+	defer cancel()
+	for {
+		var mine bool
+		err := conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, int64(lockKey)).Scan(&mine)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return terse(err)
+		case mine:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(lockPoll):
+		}
+	}
+}
+
+// terse keeps an error's cause and drops what a message must not carry: the connection's user and database names, which
+// hold a piece of the password where the URL was quoted badly, and the text of the whole migration.
+func terse(err error) error {
+	var value database.Error
+	var pointer *database.Error
+	switch {
+	case errors.As(err, &value):
+		err = value.OrigErr
+	case errors.As(err, &pointer):
+		err = pointer.OrigErr
+	}
+	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok && connect.Unwrap() != nil {
+		return connect.Unwrap()
+	}
+	return err
+}
