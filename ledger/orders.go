@@ -1,19 +1,16 @@
 package ledger
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// Errors of an order's registration and look-up.
-var (
-	// ErrOrderNotFound reports an order that the tenant does not have; another tenant's order is not found either.
-	ErrOrderNotFound = errors.New("order not found")
-	// ErrOrderImmutable reports a change of what an order fixes for good: currency, provider and payment; or a capture lowered.
-	ErrOrderImmutable = errors.New("order is immutable")
-	// ErrPaymentAlreadyRegistered reports a provider payment that belongs to another order already, of this tenant or another.
-	ErrPaymentAlreadyRegistered = errors.New("payment already registered")
-)
+// ErrOrderNotFound reports an order that the tenant does not have; another tenant's order is not found either.
+var ErrOrderNotFound = errors.New("order not found")
 
 // OrderKey names an order within its tenant.
 type OrderKey struct {
@@ -24,12 +21,12 @@ type OrderKey struct {
 // Order is a captured payment and what of it was given back.
 type Order struct {
 	OrderKey
-	Currency           string // ISO 4217
-	CapturedCents      int64  // minor units
-	RefundedCents      int64  // minor units, posted and held
-	HeldCents          int64  // minor units: the part of RefundedCents whose outcome at the provider is not known yet
-	Provider           *string
-	ProviderPaymentRef *string
+	Currency           string  // ISO 4217
+	CapturedCents      int64   // minor units
+	RefundedCents      int64   // minor units, posted and held
+	HeldCents          int64   // minor units: the part of RefundedCents whose outcome at the provider is not known yet
+	Provider           *string // nil: no provider moves the money
+	ProviderPaymentRef *string // the provider's name of the captured payment
 	Customer           Customer
 	CreatedAt          time.Time
 }
@@ -44,18 +41,64 @@ type Customer struct {
 	Name  *string
 }
 
-// Registration is what PUT of an order may say; nil keeps what the order has.
-type Registration struct {
-	OrderKey
-	Currency           *string
-	CapturedCents      *int64  // minor units
-	Provider           *string // "ledger" says that no provider moves the money
-	ProviderPaymentRef *string
-	Customer           *Customer
-}
-
 // CustomerQuery selects orders by customer; the members that are set must all match, the e-mail without regard to case.
 type CustomerQuery struct {
 	ID    *string
 	Email *string
+}
+
+// orderColumns reads an order o; held money is that of its operations without an end.
+const orderColumns = `o.tenant_id, o.order_id, o.currency, o.captured_cents, o.refunded_cents,
+	(SELECT coalesce(sum(h.amount_cents), 0)::bigint FROM refund_operations h
+	 WHERE h.tenant_id = o.tenant_id AND h.order_id = o.order_id
+	   AND h.state IN ('reserved', 'pending', 'needs_attention')
+	   AND h.failure_code IS DISTINCT FROM 'over_refund') AS held_cents,
+	o.provider, o.provider_payment_ref, o.customer_id, o.customer_email, o.customer_name, o.created_at`
+
+func scanOrder(row pgx.CollectableRow) (Order, error) {
+	var o Order
+	err := row.Scan(&o.TenantID, &o.OrderID, &o.Currency, &o.CapturedCents, &o.RefundedCents, &o.HeldCents,
+		&o.Provider, &o.ProviderPaymentRef, &o.Customer.ID, &o.Customer.Email, &o.Customer.Name, &o.CreatedAt)
+	return o, err
+}
+
+// Find answers one order, or ErrOrderNotFound.
+func Find(ctx context.Context, tx pgx.Tx, key OrderKey) (Order, error) {
+	rows, err := tx.Query(ctx, `SELECT `+orderColumns+` FROM orders o WHERE o.tenant_id = $1 AND o.order_id = $2`,
+		key.TenantID, key.OrderID)
+	if err != nil {
+		return Order{}, fmt.Errorf("find order: %w", err)
+	}
+	o, err := pgx.CollectExactlyOneRow(rows, scanOrder)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Order{}, ErrOrderNotFound
+	}
+	if err != nil {
+		return Order{}, fmt.Errorf("find order: %w", err)
+	}
+	return o, nil
+}
+
+// FindByCustomer answers a tenant's orders of one customer, oldest first, at most limit of them.
+func FindByCustomer(ctx context.Context, tx pgx.Tx, tenantID string, q CustomerQuery, limit int) ([]Order, error) {
+	where, args := `o.tenant_id = $1`, []any{tenantID}
+	if q.ID != nil {
+		args = append(args, *q.ID)
+		where += fmt.Sprintf(` AND o.customer_id = $%d`, len(args))
+	}
+	if q.Email != nil {
+		args = append(args, *q.Email)
+		where += fmt.Sprintf(` AND lower(o.customer_email) = lower($%d)`, len(args))
+	}
+	args = append(args, limit)
+	rows, err := tx.Query(ctx, fmt.Sprintf(`SELECT %s FROM orders o WHERE %s ORDER BY o.created_at, o.order_id LIMIT $%d`,
+		orderColumns, where, len(args)), args...)
+	if err != nil {
+		return nil, fmt.Errorf("find orders: %w", err)
+	}
+	orders, err := pgx.CollectRows(rows, scanOrder)
+	if err != nil {
+		return nil, fmt.Errorf("find orders: %w", err)
+	}
+	return orders, nil
 }

@@ -129,6 +129,9 @@ CREATE INDEX refund_operations_created_idx ON refund_operations (tenant_id, crea
 -- Most rows are succeeded; a search for any other state must not read them.
 CREATE INDEX refund_operations_state_idx ON refund_operations (tenant_id, state, created_at, operation_id)
     WHERE state <> 'succeeded';
+-- What an order holds: few rows, however many refunds it has.
+CREATE INDEX refund_operations_held_idx ON refund_operations (tenant_id, order_id)
+    WHERE state IN ('reserved', 'pending', 'needs_attention');
 -- What reconciliation may find due. A ledger-only refund never is.
 CREATE INDEX refund_operations_due_idx ON refund_operations (next_check_at) WHERE provider IS NOT NULL;
 

@@ -3,7 +3,10 @@ package operations
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Why an authorization does not allow a refund, or can not be changed.
@@ -31,7 +34,7 @@ const (
 	AuthorizationExpired  AuthorizationState = "expired"
 )
 
-// Approval is what PUT of an authorization says.
+// Approval is what is approved: one refund, under the operation id that its execution will carry.
 type Approval struct {
 	TenantID    string
 	OperationID string
@@ -42,7 +45,7 @@ type Approval struct {
 	ApprovedBy  string
 	Reason      *string
 	Metadata    map[string]string
-	ExpiresAt   *time.Time
+	ExpiresAt   *time.Time // kept in microseconds
 }
 
 // Authorization is an approval as it stands, with the refund that executed it.
@@ -62,31 +65,191 @@ type Authorization struct {
 	Refund      *Operation // nil until it is executed
 }
 
-// Revocation asks to withdraw an authorization.
-type Revocation struct {
-	TenantID    string
-	OperationID string
-	Reason      *string
-	RevokedBy   *string
+// Authorize stores an approval and tells whether it is new. The same approval again answers the stored one (reason and
+// metadata are not compared), another one under its id is ErrOperationConflict. It reserves nothing.
+func (e *Engine) Authorize(ctx context.Context, a Approval) (Authorization, bool, error) {
+	if a.ExpiresAt != nil {
+		micros := a.ExpiresAt.Truncate(time.Microsecond)
+		a.ExpiresAt = &micros
+	}
+	var stored Authorization
+	var isNew bool
+	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+		stored, isNew, err = authorize(ctx, tx, a)
+		return err
+	})
+	return stored, isNew, err
 }
 
-// Authorize stores an approval and tells whether it is new. The same approval again answers the stored one (reason and
-// metadata are not compared); a different one is ErrOperationConflict. It reserves nothing.
-func (e *Engine) Authorize(ctx context.Context, a Approval) (Authorization, bool, error) {
-	return Authorization{}, false, errors.ErrUnsupported
+// authorize judges an approval by the key's row first, as Submit does, then by the approval that has the id already.
+func authorize(ctx context.Context, tx pgx.Tx, a Approval) (Authorization, bool, error) {
+	key := operationKey{a.TenantID, a.OperationID}
+	op, err := readOperation(ctx, tx, key)
+	if err != nil {
+		return Authorization{}, false, err
+	}
+	switch {
+	case op != nil && op.State == StateRevoked:
+		return Authorization{}, false, ErrAuthorizationRevoked
+	case op != nil && op.Fingerprint != Fingerprint(a.OrderID, a.AmountCents):
+		return Authorization{}, false, ErrOperationConflict
+	}
+	stored, err := findAuthorization(ctx, tx, key)
+	if !errors.Is(err, ErrAuthorizationNotFound) {
+		return a.again(stored, err)
+	}
+	inserted, err := insertApproval(ctx, tx, a)
+	if err != nil {
+		return Authorization{}, false, refuse(err, op)
+	}
+	stored, err = findAuthorization(ctx, tx, key)
+	if !inserted {
+		return a.again(stored, err)
+	}
+	return stored, true, err
+}
+
+// again answers an approval whose id has one already.
+func (a Approval) again(stored Authorization, err error) (Authorization, bool, error) {
+	if err == nil && !a.same(stored) {
+		err = ErrOperationConflict
+	}
+	if err != nil {
+		return Authorization{}, false, err
+	}
+	return stored, false, nil
+}
+
+// same tells whether a says again what stored says. An approval without a currency means the order's, which never changes.
+func (a Approval) same(stored Authorization) bool {
+	return a.CaseID == stored.CaseID && a.OrderID == stored.OrderID && a.AmountCents == stored.AmountCents &&
+		(a.Currency == nil || *a.Currency == stored.Currency) && a.ApprovedBy == stored.ApprovedBy &&
+		(a.ExpiresAt == nil) == (stored.ExpiresAt == nil) &&
+		(a.ExpiresAt == nil || a.ExpiresAt.Equal(*stored.ExpiresAt))
+}
+
+// refuse attaches the operation's row to a refusal, so that what is said of its money is true.
+func refuse(err error, op *Operation) error {
+	if op == nil {
+		return err
+	}
+	return &Refusal{Err: err, Operation: op}
+}
+
+func insertApproval(ctx context.Context, tx pgx.Tx, a Approval) (inserted bool, err error) {
+	var currency string
+	err = tx.QueryRow(ctx, `SELECT currency FROM orders WHERE tenant_id = $1 AND order_id = $2`, a.TenantID, a.OrderID).
+		Scan(&currency)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, ErrOrderNotFound
+	case err != nil:
+		return false, fmt.Errorf("read order's currency: %w", err)
+	case a.Currency != nil && *a.Currency != currency:
+		return false, ErrCurrencyMismatch
+	}
+	metadata, err := encodeMetadata(a.Metadata)
+	if err != nil {
+		return false, err
+	}
+	tag, err := tx.Exec(ctx, `
+		INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, reason,
+			metadata, approved_by, expires_at, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, clock_timestamp())
+		ON CONFLICT (tenant_id, operation_id) DO NOTHING`,
+		a.TenantID, a.OperationID, a.CaseID, a.OrderID, a.AmountCents, currency, a.Reason, metadata, a.ApprovedBy, a.ExpiresAt)
+	if err != nil {
+		return false, fmt.Errorf("insert authorization: %w", err)
+	}
+	return tag.RowsAffected() == 1, nil
 }
 
 // Authorization answers one approval, or ErrAuthorizationNotFound.
 func (e *Engine) Authorization(ctx context.Context, tenantID, operationID string) (Authorization, error) {
-	return Authorization{}, errors.ErrUnsupported
+	var a Authorization
+	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+		key := operationKey{tenantID, operationID}
+		if a, err = findAuthorization(ctx, tx, key); !errors.Is(err, ErrAuthorizationNotFound) {
+			return err
+		}
+		// A tenant that requires no authorization may have executed the key all the same.
+		op, readErr := readOperation(ctx, tx, key)
+		if readErr != nil {
+			return readErr
+		}
+		return refuse(err, op)
+	})
+	return a, err
 }
 
 // AuthorizationsOfCase answers all approvals of a case, oldest first, or ErrTooManyMatches.
 func (e *Engine) AuthorizationsOfCase(ctx context.Context, tenantID, caseID string) ([]Authorization, error) {
-	return nil, errors.ErrUnsupported
+	var found []Authorization
+	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+		found, err = selectAuthorizations(ctx, tx,
+			`a.tenant_id = $1 AND a.case_id = $2 ORDER BY a.created_at, a.operation_id LIMIT $3`, tenantID, caseID, MaxMatches+1)
+		return err
+	})
+	return allMatches(found, err)
 }
 
-// Revoke withdraws an approval by claiming its key; again it answers the same. After the execution it is ErrAlreadyExecuted.
-func (e *Engine) Revoke(ctx context.Context, r Revocation) (Authorization, error) {
-	return Authorization{}, errors.ErrUnsupported
+func findAuthorization(ctx context.Context, tx pgx.Tx, key operationKey) (Authorization, error) {
+	found, err := selectAuthorizations(ctx, tx, `a.tenant_id = $1 AND a.operation_id = $2`, key.TenantID, key.OperationID)
+	if err != nil {
+		return Authorization{}, err
+	}
+	if len(found) == 0 {
+		return Authorization{}, ErrAuthorizationNotFound
+	}
+	return found[0], nil
+}
+
+// selectAuthorizations reads approvals a with the operations o that claimed their keys.
+func selectAuthorizations(ctx context.Context, tx pgx.Tx, where string, args ...any) ([]Authorization, error) {
+	rows, err := tx.Query(ctx, `
+		SELECT a.tenant_id, a.operation_id, a.case_id, a.order_id, a.amount_cents, a.currency, a.reason, a.metadata,
+			a.approved_by, a.expires_at, a.created_at,
+			CASE WHEN o.state = 'revoked' THEN 'revoked' WHEN o.state IS NOT NULL THEN 'executed'
+			     WHEN a.expires_at <= clock_timestamp() THEN 'expired' ELSE 'open' END
+		FROM refund_authorizations a
+		LEFT JOIN refund_operations o ON o.tenant_id = a.tenant_id AND o.operation_id = a.operation_id
+		WHERE `+where, args...)
+	if err != nil {
+		return nil, fmt.Errorf("select authorizations: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Authorization, error) {
+		var a Authorization
+		err := row.Scan(&a.TenantID, &a.OperationID, &a.CaseID, &a.OrderID, &a.AmountCents, &a.Currency, &a.Reason,
+			&a.Metadata, &a.ApprovedBy, &a.ExpiresAt, &a.CreatedAt, &a.State)
+		return a, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("select authorizations: %w", err)
+	}
+	return found, attachRefunds(ctx, tx, found)
+}
+
+// attachRefunds gives executed approvals their refunds. A refund is never undone, so that a later statement finds it.
+func attachRefunds(ctx context.Context, tx pgx.Tx, found []Authorization) error {
+	var keys []operationKey
+	for _, a := range found {
+		if a.State == AuthorizationExecuted {
+			keys = append(keys, operationKey{a.TenantID, a.OperationID})
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	var known map[operationKey]Operation
+	b := &pgx.Batch{}
+	queueOperations(b, keys, func(operations map[operationKey]Operation) { known = operations })
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("read refunds of authorizations: %w", err)
+	}
+	for i, a := range found {
+		if op, executed := known[operationKey{a.TenantID, a.OperationID}]; executed {
+			found[i].Refund = &op
+		}
+	}
+	return nil
 }

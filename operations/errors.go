@@ -1,17 +1,6 @@
 package operations
 
-import (
-	"errors"
-
-	"refundd/ledger"
-)
-
-// Errors of orders, stated by the ledger.
-var (
-	ErrOrderNotFound            = ledger.ErrOrderNotFound
-	ErrOrderImmutable           = ledger.ErrOrderImmutable
-	ErrPaymentAlreadyRegistered = ledger.ErrPaymentAlreadyRegistered
-)
+import "errors"
 
 // Errors that say nothing of an operation's row: the work did not get that far, or its end is not known.
 var (

@@ -1,22 +1,34 @@
 package operations
 
 import (
+	"context"
+	"encoding/base64"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 )
 
-// ErrTooManyMatches reports a search that matches more than MaxMatches rows: an incomplete answer would mislead.
-var ErrTooManyMatches = errors.New("too many matches")
+// MaxMatches is how many matches a search by customer or case may have before it answers ErrTooManyMatches instead.
+const MaxMatches = 200
 
-// ErrInvalidCursor reports a cursor that no list of this kind handed out.
-var ErrInvalidCursor = errors.New("invalid cursor")
+// Why a list or a search has no answer.
+var (
+	// ErrTooManyMatches reports a search that matches more than MaxMatches rows: an incomplete answer would mislead.
+	ErrTooManyMatches = errors.New("too many matches")
+	// ErrInvalidCursor reports a cursor that no list of this kind handed out.
+	ErrInvalidCursor = errors.New("invalid cursor")
+)
 
 // Page bounds a list.
 type Page struct {
-	Limit         int // 1 to 100
-	Cursor        string
-	CreatedAfter  *time.Time
-	CreatedBefore *time.Time
+	Limit         int        // rows, at least 1
+	Cursor        string     // where the page before ended; empty for the first
+	CreatedAfter  *time.Time // exclusive
+	CreatedBefore *time.Time // exclusive
 }
 
 // RefundFilter selects refunds; nil selects all.
@@ -25,9 +37,108 @@ type RefundFilter struct {
 	State   *State
 }
 
-// TimelineEntry is one thing that happened to an operation: a ledger transfer, or an event.
-type TimelineEntry struct {
-	At       time.Time
-	Event    *Event    // nil for a transfer
-	Transfer *Transfer // nil for an event
+// cursor is the sort key of a page's last row.
+type cursor struct {
+	at time.Time
+	id string
+}
+
+func (c cursor) encode() string {
+	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(c.at.UnixMicro(), 10) + " " + c.id))
+}
+
+func decodeCursor(s string) (*cursor, error) {
+	if s == "" {
+		return nil, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err != nil {
+		return nil, ErrInvalidCursor
+	}
+	at, id, ok := strings.Cut(string(b), " ")
+	micros, err := strconv.ParseInt(at, 10, 64)
+	if !ok || err != nil || id == "" || strings.ContainsRune(id, 0) || micros < 0 || micros > maxMicros {
+		return nil, ErrInvalidCursor
+	}
+	return &cursor{time.UnixMicro(micros).UTC(), id}, nil
+}
+
+// maxMicros is the year 9999: later times are none that a list handed out, and Postgres might not take them.
+const maxMicros = 253402300799999999
+
+// nextPage cuts the row that was read beyond the limit, and answers the cursor of the page after: empty at the end.
+func nextPage[T any](rows []T, limit int, key func(T) cursor) ([]T, string) {
+	if len(rows) <= limit {
+		return rows, ""
+	}
+	rows = rows[:limit]
+	return rows, key(rows[limit-1]).encode()
+}
+
+// where collects the conditions of a list: only those that are asked for, so that each shape of list finds its index.
+type where struct {
+	conditions []string
+	args       []any
+}
+
+// and adds a condition; each ? in it stands for the next argument.
+func (w *where) and(condition string, args ...any) {
+	for _, a := range args {
+		w.args = append(w.args, a)
+		condition = strings.Replace(condition, "?", fmt.Sprintf("$%d", len(w.args)), 1)
+	}
+	w.conditions = append(w.conditions, condition)
+}
+
+func (w *where) String() string { return strings.Join(w.conditions, " AND ") }
+
+// Refunds lists refunds, newest first, and answers the next page's cursor, empty at the end.
+func (e *Engine) Refunds(ctx context.Context, tenantID string, f RefundFilter, p Page) ([]Operation, string, error) {
+	from, err := decodeCursor(p.Cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	var w where
+	w.and(`o.tenant_id = ?`, tenantID)
+	w.and(`o.state <> 'revoked'`)
+	if f.OrderID != nil {
+		w.and(`o.order_id = ?`, *f.OrderID)
+	}
+	if f.State != nil {
+		w.and(`o.state = ?`, *f.State)
+		if *f.State != StateSucceeded {
+			w.and(`o.state <> 'succeeded'`) // says to the planner that the index of the other states has them all
+		}
+	}
+	if p.CreatedAfter != nil {
+		w.and(`o.created_at > ?`, *p.CreatedAfter)
+	}
+	if p.CreatedBefore != nil {
+		w.and(`o.created_at < ?`, *p.CreatedBefore)
+	}
+	if from != nil {
+		w.and(`(o.created_at, o.operation_id) < (?, ?)`, from.at, from.id)
+	}
+	var found []Operation
+	err = e.query(ctx, func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, scanOperation)
+		return err
+	}, fmt.Sprintf(`SELECT %s FROM refund_operations o WHERE %s ORDER BY o.created_at DESC, o.operation_id DESC LIMIT %d`,
+		operationColumns, &w, p.Limit+1), w.args...)
+	if err != nil {
+		return nil, "", fmt.Errorf("list refunds: %w", err)
+	}
+	page, next := nextPage(found, p.Limit, func(o Operation) cursor { return cursor{o.CreatedAt, o.OperationID} })
+	return page, next, nil
+}
+
+// allMatches passes a complete search on.
+func allMatches[T any](found []T, err error) ([]T, error) {
+	if err == nil && len(found) > MaxMatches {
+		err = ErrTooManyMatches
+	}
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
 }

@@ -55,19 +55,3 @@ type Operation struct {
 	CreatedAt        time.Time
 	SettledAt        *time.Time
 }
-
-// Event is one entry of an operation's append-only history: a provider attempt or a transition.
-type Event struct {
-	TenantID          string
-	OperationID       string
-	Kind              string
-	FromState         *State
-	ToState           *State
-	Attempt           *int
-	Layer             *string
-	Actor             *string
-	ErrorKind         *string
-	ProviderRequestID *string
-	Detail            map[string]string
-	CreatedAt         time.Time
-}

@@ -3,6 +3,12 @@ package operations
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Why a refund is refused. Each is decided after the operation's row was read.
@@ -23,8 +29,171 @@ var (
 	ErrProviderUnavailable = errors.New("provider unavailable")
 )
 
-// Submit refunds once. A receipt says what this call did; a Refusal (or ErrOverloaded, ErrDatabaseUnavailable,
-// ErrDeadlineExceeded) why it did nothing that is known of.
+// Request is one call to refund.
+type Request struct {
+	TenantID    string
+	OperationID string
+	OrderID     string
+	AmountCents int64   // minor units
+	Currency    *string // ISO 4217; nil means the order's
+	Reason      *string
+	Metadata    map[string]string
+	Layer       string // the retrying layer that made this attempt, as the caller labels it
+	Attempt     int    // its number in that layer; 0 where the caller says none
+}
+
+// Status says what a call did.
+type Status string
+
+// What a call to refund did.
+const (
+	StatusProcessed        Status = "processed"         // this call moved the money
+	StatusAlreadyProcessed Status = "already_processed" // an earlier one did; this is its receipt
+	StatusPending          Status = "pending"           // the outcome at the provider is not known yet
+)
+
+// Receipt is the answer to a refund that was not refused.
+type Receipt struct {
+	Status     Status
+	Operation  Operation
+	RetryAfter time.Duration // for StatusPending
+}
+
+// Refusal is an error with the operation's row as it was when the refusal was decided. It unwraps to its sentinel.
+type Refusal struct {
+	Err        error
+	Operation  *Operation    // nil where no refund holds the key, or where it is another refund
+	RetryAfter time.Duration // where waiting helps
+}
+
+func (r *Refusal) Error() string { return r.Err.Error() }
+
+func (r *Refusal) Unwrap() error { return r.Err }
+
+// call is a request on its way through the engine. Its refund_id is minted before the first try: a row is this call's if
+// and only if it carries it.
+type call struct {
+	Request
+	ctx         context.Context
+	key         operationKey
+	fingerprint string
+	refundID    string
+	queued      time.Time
+	answer      chan answer
+}
+
+func (c *call) orderKey() OrderKey { return OrderKey{TenantID: c.TenantID, OrderID: c.OrderID} }
+
+type answer struct {
+	receipt Receipt
+	err     error
+}
+
+// Submit refunds once. A Receipt says what this call did, an error why nothing that is known of was done: a Refusal or its
+// sentinel when the operation's row was read, else ErrOverloaded, ErrDatabaseUnavailable or ErrDeadlineExceeded.
 func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
-	return Receipt{}, errors.ErrUnsupported
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Receipt{}, fmt.Errorf("mint refund id: %w", err)
+	}
+	c := &call{
+		Request:     r,
+		ctx:         ctx,
+		key:         operationKey{r.TenantID, r.OperationID},
+		fingerprint: Fingerprint(r.OrderID, r.AmountCents),
+		refundID:    id.String(),
+		queued:      time.Now(),
+		answer:      make(chan answer, 1),
+	}
+	if err := e.reads.put(c.key, c); err != nil {
+		return Receipt{}, err
+	}
+	select {
+	case a := <-c.answer:
+		return a.receipt, a.err
+	case <-ctx.Done():
+		return Receipt{}, ErrDeadlineExceeded
+	}
+}
+
+// read answers the calls whose key is claimed already, before any lock; the others go on to tx 1.
+func (e *Engine) read(calls []*call) {
+	calls = present(calls)
+	if len(calls) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), batchDeadline)
+	defer cancel()
+	known, err := readOperations(ctx, e.config.Pool, keysOf(calls))
+	for _, c := range calls {
+		if err != nil {
+			c.answer <- answer{err: err}
+			continue
+		}
+		if op, claimed := known[c.key]; claimed {
+			c.replay(op)
+			continue
+		}
+		c.queued = time.Now()
+		if err := e.claims.put(c.orderKey(), c); err != nil {
+			c.answer <- answer{err: err}
+		}
+	}
+}
+
+// replay answers the call from its operation's row: the one check that the sequential path and the lost race share.
+func (c *call) replay(op Operation) {
+	receipt, err := c.judge(op)
+	c.answer <- answer{receipt, err}
+}
+
+func (c *call) judge(op Operation) (Receipt, error) {
+	switch {
+	case op.State == StateRevoked:
+		return Receipt{}, ErrAuthorizationRevoked
+	case op.Fingerprint != c.fingerprint, c.Currency != nil && *c.Currency != op.Currency:
+		return Receipt{}, ErrOperationConflict
+	}
+	switch op.State {
+	case StateSucceeded:
+		if op.RefundID == c.refundID {
+			return Receipt{Status: StatusProcessed, Operation: op}, nil
+		}
+		return Receipt{Status: StatusAlreadyProcessed, Operation: op}, nil
+	case StatePending, StateReserved:
+		return Receipt{Status: StatusPending, Operation: op, RetryAfter: time.Second}, nil
+	case StateFailed:
+		return Receipt{}, &Refusal{Err: ErrDeclined, Operation: &op}
+	case StateNeedsAttention:
+		return Receipt{}, &Refusal{Err: ErrNeedsAttention, Operation: &op}
+	default:
+		return Receipt{}, fmt.Errorf("operation %s in unknown state %q", op.OperationID, op.State)
+	}
+}
+
+// present drops the calls whose caller's deadline has passed or who left: they must not execute any more.
+func present(calls []*call) []*call {
+	waiting := calls[:0]
+	for _, c := range calls {
+		if c.ctx.Err() != nil {
+			c.answer <- answer{err: ErrDeadlineExceeded}
+			continue
+		}
+		waiting = append(waiting, c)
+	}
+	return waiting
+}
+
+// readOperations answers the rows of those keys that are claimed, by a refund or by a withdrawal.
+func readOperations(ctx context.Context, pool *pgxpool.Pool, keys []operationKey) (map[operationKey]Operation, error) {
+	var known map[operationKey]Operation
+	err := onConn(ctx, pool, func(conn *pgxpool.Conn) error {
+		b := &pgx.Batch{}
+		queueOperations(b, keys, func(found map[operationKey]Operation) { known = found })
+		return conn.SendBatch(ctx, b).Close()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read operations: %w", err)
+	}
+	return known, nil
 }

@@ -1,0 +1,135 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	batchSize     = 200              // refunds in one transaction
+	claimers      = 2                // transactions at once: a few large ones beat many small ones
+	readers       = 2                // read-only look-ups of keys at once
+	batchDeadline = 20 * time.Second // a batch belongs to many callers: no single one's deadline ends it
+)
+
+// execute takes calls through tx 1 until each has its answer.
+func (e *Engine) execute(calls []*call) {
+	for _, c := range calls {
+		e.metrics.wait.Observe(time.Since(c.queued).Seconds())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), batchDeadline)
+	defer cancel()
+	for rest := present(calls); len(rest) > 0; {
+		e.metrics.size.Observe(float64(len(rest)))
+		rest = e.attempt(ctx, rest)
+	}
+}
+
+// attempt runs calls through tx 1 and answers them; those that it returns are to be judged again.
+func (e *Engine) attempt(ctx context.Context, calls []*call) []*call {
+	again, err := e.tx1(ctx, calls)
+	if err == nil {
+		return again
+	}
+	if poisoned(err) && len(calls) > 1 {
+		e.metrics.split.Inc()
+		e.oneByOne(ctx, calls)
+		return nil
+	}
+	for _, c := range calls {
+		c.answer <- answer{err: unavailable(err)}
+	}
+	return nil
+}
+
+// tx1 runs one transaction for calls. Once it has committed they are answered, but for those that it returns: they are to be
+// judged again. On an error none is answered.
+func (e *Engine) tx1(ctx context.Context, calls []*call) (again []*call, err error) {
+	var verdicts []verdict
+	err = InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+		verdicts, err = claim(ctx, tx, calls)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e.conclude(ctx, calls, verdicts), nil
+}
+
+// oneByOne runs the calls of a batch that one of them spoilt. An order that stays locked costs its calls one wait in all,
+// not one each.
+func (e *Engine) oneByOne(ctx context.Context, calls []*call) {
+	locked := make(map[OrderKey]error)
+	for _, c := range calls {
+		orderKey := c.orderKey()
+		if err := locked[orderKey]; err != nil {
+			c.answer <- answer{err: err}
+			continue
+		}
+		for rest := []*call{c}; len(rest) > 0; {
+			again, err := e.tx1(ctx, rest)
+			if err != nil {
+				c.answer <- answer{err: unavailable(err)}
+			}
+			if waitedTooLong(err) {
+				locked[orderKey] = unavailable(err)
+			}
+			rest = again
+		}
+	}
+}
+
+// unavailable says of a wait that reached its limit what its caller may know: nothing is known, try again.
+func unavailable(err error) error {
+	if !waitedTooLong(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrDatabaseUnavailable, err)
+}
+
+// conclude answers calls after their transaction committed. A lost race is answered from the winner's row, by the same check
+// as any replay. Who was refused for money because of a call of its order that lost is judged again, and so is a lost call
+// whose winner never committed.
+func (e *Engine) conclude(ctx context.Context, calls []*call, verdicts []verdict) (again []*call) {
+	var lost []*call
+	short := make(map[OrderKey]struct{}) // orders whose remainder was judged smaller than it is
+	for i, c := range calls {
+		orderKey := c.orderKey()
+		_, misjudged := short[orderKey]
+		switch v := verdicts[i]; {
+		case v.stored != nil:
+			c.replay(*v.stored)
+		case v.refused == nil:
+			lost = append(lost, c)
+			short[orderKey] = struct{}{}
+		case misjudged && errors.Is(v.refused, ErrAmountExceedsRefundable):
+			again = append(again, c)
+		default:
+			c.answer <- answer{err: v.refused}
+		}
+	}
+	return append(again, e.concludeLost(ctx, lost)...)
+}
+
+func (e *Engine) concludeLost(ctx context.Context, lost []*call) (again []*call) {
+	if len(lost) == 0 {
+		return nil
+	}
+	known, err := readOperations(ctx, e.config.Pool, keysOf(lost))
+	for _, c := range lost {
+		op, claimed := known[c.key]
+		switch {
+		case err != nil:
+			c.answer <- answer{err: err}
+		case claimed:
+			c.replay(op)
+		default:
+			again = append(again, c)
+		}
+	}
+	return again
+}

@@ -1,0 +1,116 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// begin carries the transaction's limits in BEGIN's own round trip: PgBouncer refuses start-up parameters, and a session's
+// settings would be another client's in transaction mode. Set-based statements keep one generic plan: planning each anew
+// costs more than running it.
+const begin = `BEGIN ISOLATION LEVEL READ COMMITTED;
+SET LOCAL statement_timeout = '5s';
+SET LOCAL lock_timeout = '3s';
+SET LOCAL idle_in_transaction_session_timeout = '5s';
+SET LOCAL plan_cache_mode = force_generic_plan`
+
+// InTx runs body in a READ COMMITTED transaction. A deadlock or a lost connection runs it again, a bounded number of times:
+// body is pure SQL, and a claim that committed unheard is found again by its refund_id. What stays unreachable is
+// ErrDatabaseUnavailable; where ctx ended first it is ErrDeadlineExceeded.
+func InTx(ctx context.Context, pool *pgxpool.Pool, body func(tx pgx.Tx) error) error {
+	return onConn(ctx, pool, func(conn *pgxpool.Conn) error {
+		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: begin}, body)
+	})
+}
+
+const (
+	tries     = 4
+	firstWait = 20 * time.Millisecond // doubles: 140 ms in all, for a pooler that moves to another server
+)
+
+// onConn runs act on a connection of the pool, and again on another one while its fault is transient.
+func onConn(ctx context.Context, pool *pgxpool.Pool, act func(*pgxpool.Conn) error) error {
+	wait := firstWait
+	for try := 1; ; try++ {
+		err := once(ctx, pool, act)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil && (transient(err) || errors.Is(err, ctx.Err())):
+			return fmt.Errorf("%w: %v", ErrDeadlineExceeded, err)
+		case !transient(err):
+			return err
+		case try == tries:
+			return fmt.Errorf("%w: %w", ErrDatabaseUnavailable, err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+			wait *= 2
+		}
+	}
+}
+
+// once runs act on one connection. Whatever goes wrong on a connection that then turns out to be closed is the
+// connection's fault, whatever the error says.
+func once(ctx context.Context, pool *pgxpool.Pool, act func(*pgxpool.Conn) error) error {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: acquire connection: %w", ErrDatabaseUnavailable, err)
+	}
+	defer conn.Release()
+	err = act(conn)
+	if err != nil && conn.Conn().IsClosed() {
+		return fmt.Errorf("%w: %w", ErrDatabaseUnavailable, err)
+	}
+	return err
+}
+
+// transient tells whether the same work may succeed on another try: the connection broke (08), a deadlock (40P01), a
+// serialization failure (40001), or a server that is starting, stopping, full or a standby.
+func transient(err error) bool {
+	if errors.Is(err, ErrDatabaseUnavailable) {
+		return true
+	}
+	switch code := sqlState(err); code {
+	case "40001", "40P01", "57P01", "57P02", "57P03", "53300", "25006", "25P03":
+		return true
+	default:
+		return class(code) == "08"
+	}
+}
+
+// poisoned tells whether one row of a batch may have spoilt it for the others: bad data (class 22), a constraint (class
+// 23), or a wait that reached its limit (55P03, 57014).
+func poisoned(err error) bool {
+	code := sqlState(err)
+	return class(code) == "22" || class(code) == "23" || waitedTooLong(err)
+}
+
+// waitedTooLong tells a lock (55P03) or a statement (57014) that reached its limit.
+func waitedTooLong(err error) bool {
+	code := sqlState(err)
+	return code == "55P03" || code == "57014"
+}
+
+// sqlState answers Postgres's five-character code for err, or the empty string where err is not Postgres's.
+func sqlState(err error) string {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return ""
+	}
+	return pgErr.Code
+}
+
+func class(code string) string {
+	if len(code) < 2 {
+		return ""
+	}
+	return code[:2]
+}

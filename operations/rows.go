@@ -1,0 +1,87 @@
+package operations
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// operationKey is the primary key of refund_operations: the constraint that money moves once under.
+type operationKey struct {
+	TenantID    string
+	OperationID string
+}
+
+// operationColumns reads an operation o for scanOperation.
+const operationColumns = `o.tenant_id, o.operation_id, o.fingerprint, coalesce(o.refund_id::text, ''), o.order_id,
+	o.amount_cents, o.currency, o.reason, o.metadata, o.state, o.provider, o.provider_refund_id, o.failure_code,
+	o.created_at, o.settled_at`
+
+func scanOperation(row pgx.CollectableRow) (Operation, error) {
+	var o Operation
+	err := row.Scan(&o.TenantID, &o.OperationID, &o.Fingerprint, &o.RefundID, &o.OrderID,
+		&o.AmountCents, &o.Currency, &o.Reason, &o.Metadata, &o.State, &o.Provider, &o.ProviderRefundID, &o.FailureCode,
+		&o.CreatedAt, &o.SettledAt)
+	return o, err
+}
+
+// queueOperations queues the reading of those keys that are claimed.
+func queueOperations(b *pgx.Batch, keys []operationKey, found func(map[operationKey]Operation)) {
+	tenants, ids := columns(keys)
+	b.Queue(`
+		SELECT `+operationColumns+`
+		FROM unnest($1::text[], $2::text[]) AS k (tenant_id, operation_id)
+		JOIN refund_operations o ON o.tenant_id = k.tenant_id AND o.operation_id = k.operation_id`,
+		tenants, ids).Query(func(rows pgx.Rows) error {
+		operations, err := pgx.CollectRows(rows, scanOperation)
+		if err != nil {
+			return err
+		}
+		known := make(map[operationKey]Operation, len(operations))
+		for _, o := range operations {
+			known[operationKey{o.TenantID, o.OperationID}] = o
+		}
+		found(known)
+		return nil
+	})
+}
+
+// readOperation answers the row of a key, or nil where nothing claimed it.
+func readOperation(ctx context.Context, tx pgx.Tx, key operationKey) (*Operation, error) {
+	rows, err := tx.Query(ctx, `SELECT `+operationColumns+` FROM refund_operations o
+		WHERE o.tenant_id = $1 AND o.operation_id = $2`, key.TenantID, key.OperationID)
+	if err != nil {
+		return nil, fmt.Errorf("read operation: %w", err)
+	}
+	found, err := pgx.CollectRows(rows, scanOperation)
+	if err != nil {
+		return nil, fmt.Errorf("read operation: %w", err)
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	return &found[0], nil
+}
+
+// keysOf answers the distinct keys of calls.
+func keysOf(calls []*call) []operationKey {
+	seen := make(map[operationKey]struct{}, len(calls))
+	keys := make([]operationKey, 0, len(calls))
+	for _, c := range calls {
+		if _, again := seen[c.key]; again {
+			continue
+		}
+		seen[c.key] = struct{}{}
+		keys = append(keys, c.key)
+	}
+	return keys
+}
+
+func columns(keys []operationKey) (tenants, ids []string) {
+	tenants, ids = make([]string, len(keys)), make([]string, len(keys))
+	for i, k := range keys {
+		tenants[i], ids[i] = k.TenantID, k.OperationID
+	}
+	return tenants, ids
+}
