@@ -1,0 +1,537 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"refundd/test/testdb"
+)
+
+// effective is how soon a change must be felt on every replica.
+const effective = 5 * time.Second
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// replica opens Keys on the database with a pool of its own, as the restricted role.
+func replica(t *testing.T, db *testdb.DB) (*Keys, *statements) {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(db.ServiceURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := &statements{}
+	config.ConnConfig.Tracer = counted
+	config.ConnConfig.DialFunc = counted.dial
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	keys, err := New(Config{Pool: pool})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys, counted
+}
+
+// statements counts the readings of one replica, and can take its network away.
+type statements struct {
+	reads atomic.Int64
+	lost  atomic.Bool // connections break, and none is made
+	mute  atomic.Bool // connections stay, and nothing that is written arrives
+}
+
+func (s *statements) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if s.lost.Load() {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	return &link{Conn: conn, of: s}, err
+}
+
+type link struct {
+	net.Conn
+	of *statements
+}
+
+func (l *link) Write(p []byte) (int, error) {
+	switch {
+	case l.of.lost.Load():
+		_ = l.Close()
+		return 0, syscall.ECONNRESET
+	case l.of.mute.Load():
+		time.AfterFunc(effective, func() { _ = l.Close() }) // a lost packet breaks the connection in the end
+		return len(p), nil
+	}
+	return l.Conn.Write(p)
+}
+
+func (s *statements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, "life_us") {
+		s.reads.Add(1)
+	}
+	return ctx
+}
+
+func (s *statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	if _, err := pool.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newKey makes tenant "acme" where it is missing, and a key of it.
+func newKey(t *testing.T, keys *Keys, n NewKey) (string, Key) {
+	t.Helper()
+	n.TenantID = "acme"
+	if err := keys.CreateTenant(t.Context(), n.TenantID, true); err != nil && !errors.Is(err, ErrTenantExists) {
+		t.Fatal(err)
+	}
+	if n.Scopes == nil {
+		n.Scopes = []Scope{Read}
+	}
+	secret, key, err := keys.CreateKey(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return secret, key
+}
+
+func mustAdmit(t *testing.T, keys *Keys, secret string) Principal {
+	t.Helper()
+	principal, err := keys.Authenticate(t.Context(), secret)
+	if err != nil {
+		t.Fatalf("authenticate: %v", err)
+	}
+	return principal
+}
+
+// endsWithin calls until the key meets want, as a caller that never pauses for long would, and fails after the limit.
+func endsWithin(t *testing.T, limit time.Duration, keys *Keys, secret string, want error) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		_, err := keys.Authenticate(t.Context(), secret)
+		switch {
+		case errors.Is(err, want):
+			return
+		case err != nil:
+			t.Fatalf("got %v, want %v", err, want)
+		case time.Since(began) > limit:
+			t.Fatalf("still admitted after %v, want %v", limit, want)
+		}
+	}
+}
+
+func TestAuthenticate(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	keys, counted := replica(t, db)
+
+	t.Run("TellsWhoseSecretItIs", func(t *testing.T) {
+		secret, key := newKey(t, keys, NewKey{Scopes: []Scope{RefundsWrite, Read, Read}})
+		got := mustAdmit(t, keys, secret)
+		want := Principal{TenantID: "acme", KeyID: key.KeyID, Scopes: []Scope{Read, RefundsWrite}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("principal (-want +got):\n%s", diff)
+		}
+		if !got.Allows(RefundsWrite) || got.Allows(RefundsResolve) {
+			t.Errorf("allows refunds:write %t and refunds:resolve %t", got.Allows(RefundsWrite), got.Allows(RefundsResolve))
+		}
+	})
+
+	t.Run("RefusesWhatIsNoSecret_WithoutAsking", func(t *testing.T) {
+		secret, _ := newKey(t, keys, NewKey{})
+		before := counted.reads.Load()
+		for _, wrong := range []string{"", "rfd_", secret[:46], secret + "A", strings.Repeat("x", secretLength), "\x00", strings.Repeat("rfd_", 1<<18)} {
+			if _, err := keys.Authenticate(t.Context(), wrong); !errors.Is(err, ErrUnauthenticated) {
+				t.Errorf("%.50q: %v", wrong, err)
+			}
+		}
+		if asked := counted.reads.Load() - before; asked != 0 {
+			t.Errorf("asked the database %d times", asked)
+		}
+	})
+
+	t.Run("RefusesAnUnknownSecret_AndRemembersNothing", func(t *testing.T) {
+		_, secret, err := mint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := keys.Authenticate(t.Context(), secret); !errors.Is(err, ErrUnauthenticated) {
+			t.Fatalf("unknown: %v", err)
+		}
+		h := sha256.Sum256([]byte(secret))
+		exec(t, db.Owner, `INSERT INTO api_keys (key_id, tenant_id, secret_hash, scopes) VALUES ('later', 'acme', $1, '{read}')`, h[:])
+		if got := mustAdmit(t, keys, secret); got.KeyID != "later" {
+			t.Errorf("admitted as %q", got.KeyID)
+		}
+	})
+
+	t.Run("HonoursItsCallersContext", func(t *testing.T) {
+		_, secret, _ := mint()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := keys.Authenticate(ctx, secret); err == nil || errors.Is(err, ErrUnavailable) {
+			t.Errorf("cancelled caller: %v", err)
+		}
+	})
+}
+
+func TestAuthenticate_ManyCallers_CauseFewReadings(t *testing.T) {
+	t.Parallel()
+	keys, counted := replica(t, testdb.New(t))
+	secret, _ := newKey(t, keys, NewKey{})
+
+	const callers, span = 256, 3 * readingLife
+	var slowest atomic.Int64
+	var wg sync.WaitGroup
+	began := time.Now()
+	for range callers {
+		wg.Go(func() {
+			for time.Since(began) < span {
+				call := time.Now()
+				if _, err := keys.Authenticate(t.Context(), secret); err != nil {
+					t.Error(err)
+					return
+				}
+				for took := int64(time.Since(call)); ; {
+					if seen := slowest.Load(); took <= seen || slowest.CompareAndSwap(seen, took) {
+						break
+					}
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	// About one at the start per turn, then one per half life.
+	if reads, limit := counted.reads.Load(), int64(4+2*span/readingLife+1); reads > limit {
+		t.Errorf("%d callers caused %d readings in %v, want at most %d", callers, reads, span, limit)
+	}
+	t.Logf("slowest call %v", time.Duration(slowest.Load()))
+}
+
+func TestAuthenticate_FloodOfUnknownSecrets_LeavesThePoolToOthers(t *testing.T) {
+	t.Parallel()
+	keys, counted := replica(t, testdb.New(t))
+	newKey(t, keys, NewKey{})
+	const flood = 2000
+	var wg sync.WaitGroup
+	for range flood {
+		wg.Go(func() {
+			_, secret, _ := mint()
+			if _, err := keys.Authenticate(t.Context(), secret); !errors.Is(err, ErrUnauthenticated) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if open := keys.pool.Stat().TotalConns(); open > maxConcurrentReadings+1 {
+		t.Errorf("took %d connections", open)
+	}
+	if n := len(keys.readings.entries); n != 0 {
+		t.Errorf("remembers %d unknown secrets", n)
+	}
+	t.Logf("%d unknown secrets, %d readings", flood, counted.reads.Load())
+}
+
+func TestAuthenticate_WithoutTheDatabase_IsUnavailable(t *testing.T) {
+	t.Parallel()
+	for name, cut := range map[string]func(*statements) *atomic.Bool{
+		"Gone":  func(s *statements) *atomic.Bool { return &s.lost },
+		"Hangs": func(s *statements) *atomic.Bool { return &s.mute },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testdb.New(t)
+			keys, network := replica(t, db)
+			secret, key := newKey(t, keys, NewKey{})
+			mustAdmit(t, keys, secret)
+
+			cut(network).Store(true)
+			exec(t, db.Owner, `UPDATE api_keys SET revoked_at = clock_timestamp() WHERE key_id = $1`, key.KeyID)
+			endsWithin(t, effective, keys, secret, ErrUnavailable)
+
+			_, unknown, _ := mint()
+			if _, err := keys.Authenticate(t.Context(), unknown); !errors.Is(err, ErrUnavailable) {
+				t.Errorf("unknown secret: %v, want not known", err)
+			}
+			if _, err := keys.Authenticate(t.Context(), "rfd_short"); !errors.Is(err, ErrUnauthenticated) {
+				t.Errorf("malformed secret: %v", err)
+			}
+			cut(network).Store(false)
+			endsWithin(t, 2*effective, keys, secret, ErrUnauthenticated)
+		})
+	}
+}
+
+func TestRevokeKey_TakesEffectOnEveryReplica(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	here, _ := replica(t, db)
+	there, _ := replica(t, db)
+	secret, key := newKey(t, here, NewKey{})
+	mustAdmit(t, here, secret)
+	mustAdmit(t, there, secret)
+
+	if err := here.RevokeKey(t.Context(), key.KeyID); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	endsWithin(t, effective, there, secret, ErrUnauthenticated)
+	endsWithin(t, effective-time.Since(began), here, secret, ErrUnauthenticated)
+
+	listed := listOne(t, here)
+	if listed.State != KeyRevoked || listed.RevokedAt == nil {
+		t.Fatalf("listed as %+v", listed)
+	}
+	if err := there.RevokeKey(t.Context(), key.KeyID); err != nil {
+		t.Errorf("revoke again: %v", err)
+	}
+	if again := listOne(t, here); !again.RevokedAt.Equal(*listed.RevokedAt) {
+		t.Errorf("revoking again moved revoked_at from %v to %v", listed.RevokedAt, again.RevokedAt)
+	}
+	if err := here.RevokeKey(t.Context(), "key_none"); !errors.Is(err, ErrKeyNotFound) {
+		t.Errorf("unknown key: %v", err)
+	}
+}
+
+func listOne(t *testing.T, keys *Keys) Key {
+	t.Helper()
+	listed, err := keys.ListKeys(t.Context(), "acme")
+	if err != nil || len(listed) != 1 {
+		t.Fatalf("listed %v, %v", listed, err)
+	}
+	return listed[0]
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+
+	t.Run("EndsAKeyAtItsTime", func(t *testing.T) {
+		t.Parallel()
+		keys, _ := replica(t, testdb.New(t))
+		ttl := 1500 * time.Millisecond
+		secret, key := newKey(t, keys, NewKey{TTL: &ttl})
+		if got := key.ExpiresAt.Sub(key.CreatedAt); got != ttl {
+			t.Errorf("expires %v after its creation, want %v", got, ttl)
+		}
+		mustAdmit(t, keys, secret)
+		// The reading's life ends with the key's: no stale yes, not even for readingLife.
+		endsWithin(t, ttl+200*time.Millisecond, keys, secret, ErrUnauthenticated)
+		if state := listOne(t, keys).State; state != KeyExpired {
+			t.Errorf("listed as %s", state)
+		}
+	})
+
+	t.Run("MovedByTheOwner_IsFelt", func(t *testing.T) {
+		t.Parallel()
+		db := testdb.New(t)
+		keys, _ := replica(t, db)
+		secret, _ := newKey(t, keys, NewKey{})
+		mustAdmit(t, keys, secret)
+		exec(t, db.Owner, `UPDATE api_keys SET expires_at = clock_timestamp() - interval '1 hour'`)
+		endsWithin(t, effective, keys, secret, ErrUnauthenticated)
+		for _, never := range []string{"'infinity'", "NULL"} {
+			exec(t, db.Owner, `UPDATE api_keys SET expires_at = `+never)
+			mustAdmit(t, keys, secret)
+			if listed := listOne(t, keys); listed.ExpiresAt != nil || listed.State != KeyActive {
+				t.Errorf("expiry %s is listed as %v, %s", never, listed.ExpiresAt, listed.State)
+			}
+		}
+		exec(t, db.Owner, `UPDATE api_keys SET expires_at = '-infinity'`)
+		endsWithin(t, effective, keys, secret, ErrUnauthenticated)
+	})
+}
+
+func TestRotateKey(t *testing.T) {
+	t.Parallel()
+	keys, _ := replica(t, testdb.New(t))
+	ttl := time.Hour
+	oldSecret, old := newKey(t, keys, NewKey{Scopes: []Scope{OrdersWrite, Read}, TTL: &ttl})
+	mustAdmit(t, keys, oldSecret)
+
+	graceSecret, graced, err := keys.RotateKey(t.Context(), old.KeyID, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(old, graced, cmpopts.IgnoreFields(Key{}, "KeyID", "CreatedAt", "ExpiresAt")); diff != "" {
+		t.Errorf("the new key differs (-old +new):\n%s", diff)
+	}
+	if got := graced.ExpiresAt.Sub(graced.CreatedAt); got != ttl {
+		t.Errorf("the new key lives %v, the old one lived %v", got, ttl)
+	}
+	mustAdmit(t, keys, oldSecret)
+	mustAdmit(t, keys, graceSecret)
+	endsWithin(t, time.Second+effective, keys, oldSecret, ErrUnauthenticated)
+
+	atOnceSecret, _, err := keys.RotateKey(t.Context(), graced.KeyID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAdmit(t, keys, atOnceSecret)
+	endsWithin(t, effective, keys, graceSecret, ErrUnauthenticated)
+
+	for _, ended := range []string{old.KeyID, graced.KeyID} {
+		if _, _, err := keys.RotateKey(t.Context(), ended, 0); !errors.Is(err, ErrKeyEnded) {
+			t.Errorf("rotate an ended key: %v", err)
+		}
+	}
+	if _, _, err := keys.RotateKey(t.Context(), "key_none", 0); !errors.Is(err, ErrKeyNotFound) {
+		t.Errorf("rotate an unknown key: %v", err)
+	}
+	if _, _, err := keys.RotateKey(t.Context(), old.KeyID, -1); !errors.Is(err, ErrInvalidLifetime) {
+		t.Errorf("negative grace: %v", err)
+	}
+}
+
+func TestRotateKey_TwiceAtOnce_OneSucceeds(t *testing.T) {
+	t.Parallel()
+	keys, _ := replica(t, testdb.New(t))
+	_, old := newKey(t, keys, NewKey{})
+	errs := make([]error, 8)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { _, _, errs[i] = keys.RotateKey(t.Context(), old.KeyID, 0) })
+	}
+	wg.Wait()
+	won := 0
+	for _, err := range errs {
+		switch {
+		case err == nil:
+			won++
+		case !errors.Is(err, ErrKeyEnded):
+			t.Error(err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d rotations won", won)
+	}
+}
+
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	keys, _ := replica(t, testdb.New(t))
+	ctx := t.Context()
+	secret, key := newKey(t, keys, NewKey{})
+
+	if len(secret) != secretLength || !strings.HasPrefix(secret, "rfd_") || !strings.HasPrefix(key.KeyID, "key_") {
+		t.Errorf("secret of %d characters, key id %s", len(secret), key.KeyID)
+	}
+	if strings.Contains(fmt.Sprintf("%+v", listOne(t, keys)), secret[4:]) {
+		t.Error("the secret can be read again")
+	}
+	if err := keys.CreateTenant(ctx, "acme", false); !errors.Is(err, ErrTenantExists) {
+		t.Errorf("tenant again: %v", err)
+	}
+	for _, id := range []string{"", "Acme", "a b", "a\n", "a\x00", "\xff", strings.Repeat("a", 64)} {
+		if err := keys.CreateTenant(ctx, id, true); !errors.Is(err, ErrInvalidTenantID) {
+			t.Errorf("tenant %q: %v", id, err)
+		}
+	}
+	zero := time.Duration(0)
+	for _, c := range []struct {
+		n    NewKey
+		want error
+	}{
+		{NewKey{TenantID: "nobody", Scopes: []Scope{Read}}, ErrTenantNotFound},
+		{NewKey{TenantID: "a\x00", Scopes: []Scope{Read}}, ErrTenantNotFound},
+		{NewKey{TenantID: "acme"}, ErrInvalidScope},
+		{NewKey{TenantID: "acme", Scopes: []Scope{"admin"}}, ErrInvalidScope},
+		{NewKey{TenantID: "acme", Scopes: []Scope{Read}, TTL: &zero}, ErrInvalidLifetime},
+	} {
+		if _, _, err := keys.CreateKey(ctx, c.n); !errors.Is(err, c.want) {
+			t.Errorf("%+v: %v, want %v", c.n, err, c.want)
+		}
+	}
+	if _, err := keys.ListKeys(ctx, "nobody"); !errors.Is(err, ErrTenantNotFound) {
+		t.Errorf("keys of an unknown tenant: %v", err)
+	}
+	for _, s := range AllScopes() {
+		if _, _, err := keys.CreateKey(ctx, NewKey{TenantID: "acme", Scopes: []Scope{s}}); err != nil {
+			t.Errorf("the schema refuses scope %s: %v", s, err)
+		}
+	}
+	if err := keys.CreateTenant(ctx, "open", false); err != nil {
+		t.Fatal(err)
+	}
+	tenants, err := keys.ListTenants(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Tenant{{TenantID: "acme", RequireAuthorization: true}, {TenantID: "open"}}
+	if diff := cmp.Diff(want, tenants, cmpopts.IgnoreFields(Tenant{}, "CreatedAt")); diff != "" {
+		t.Errorf("tenants (-want +got):\n%s", diff)
+	}
+}
+
+func TestRun_WritesLastUse(t *testing.T) {
+	t.Parallel()
+	keys, _ := replica(t, testdb.New(t))
+	secret, _ := newKey(t, keys, NewKey{})
+	mustAdmit(t, keys, secret)
+	if used := listOne(t, keys).LastUsedAt; used != nil {
+		t.Errorf("written on the request's path: %v", used)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- keys.runUses(ctx, 20*time.Millisecond) }()
+	first := waitUsed(t, keys, time.Time{})
+	time.Sleep(100 * time.Millisecond) // several rounds without a use
+	if still := waitUsed(t, keys, time.Time{}); !still.Equal(first) {
+		t.Errorf("written without a use: %v after %v", still, first)
+	}
+	mustAdmit(t, keys, secret)
+	second := waitUsed(t, keys, first)
+	mustAdmit(t, keys, secret)
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	waitUsed(t, keys, second) // the last round is written when Run ends
+}
+
+func waitUsed(t *testing.T, keys *Keys, after time.Time) time.Time {
+	t.Helper()
+	for range 200 {
+		if used := listOne(t, keys).LastUsedAt; used != nil && used.After(after) {
+			return *used
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("last_used_at was not written")
+	return time.Time{}
+}
+
+func BenchmarkAuthenticate(b *testing.B) {
+	k, err := New(Config{Pool: new(pgxpool.Pool)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, secret, _ := mint()
+	k.readings.entries[sha256.Sum256([]byte(secret))] = &reading{began: time.Now(), life: time.Hour}
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := k.Authenticate(b.Context(), secret); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	})
+}

@@ -1,0 +1,243 @@
+package access
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+var (
+	// ErrKeyNotFound reports a key id that is not known.
+	ErrKeyNotFound = errors.New("key not found")
+	// ErrKeyEnded reports that a revoked or expired key was to be rotated.
+	ErrKeyEnded = errors.New("key is revoked or expired")
+	// ErrInvalidLifetime reports a lifetime that is not positive, or a negative grace.
+	ErrInvalidLifetime = errors.New("invalid lifetime")
+)
+
+const (
+	secretPrefix = "rfd_" // lets scanners of leaked secrets know it
+	secretBytes  = 32
+	secretLength = len(secretPrefix) + (secretBytes*8+5)/6 // base64url without padding
+)
+
+// KeyState says whether a key authenticates, by the database's clock at the time of reading.
+type KeyState string
+
+// The states of a key.
+const (
+	KeyActive  KeyState = "active"
+	KeyExpired KeyState = "expired"
+	KeyRevoked KeyState = "revoked"
+)
+
+// Key is an API key without its secret.
+type Key struct {
+	KeyID      string
+	TenantID   string
+	Scopes     []Scope
+	State      KeyState
+	CreatedAt  time.Time
+	ExpiresAt  *time.Time // nil: never
+	RevokedAt  *time.Time
+	LastUsedAt *time.Time // coarse: written about once a minute
+}
+
+// NewKey says what key to make.
+type NewKey struct {
+	TenantID string
+	Scopes   []Scope
+	TTL      *time.Duration // nil: it never expires
+}
+
+// CreateKey makes a key and returns its secret, which nobody can read again. Errors: ErrTenantNotFound, ErrInvalidScope,
+// ErrInvalidLifetime, ErrUnavailable.
+func (k *Keys) CreateKey(ctx context.Context, n NewKey) (secret string, key Key, err error) {
+	scopes, err := stored(n.Scopes)
+	if err != nil {
+		return "", Key{}, err
+	}
+	var lifeMicros *int64
+	if n.TTL != nil {
+		if *n.TTL < time.Microsecond {
+			return "", Key{}, ErrInvalidLifetime
+		}
+		micros := n.TTL.Microseconds()
+		lifeMicros = &micros
+	}
+	keyID, secret, err := mint()
+	if err != nil {
+		return "", Key{}, err
+	}
+	h := sha256.Sum256([]byte(secret))
+	rows, err := k.pool.Query(ctx, `
+		INSERT INTO api_keys (key_id, tenant_id, secret_hash, scopes, created_at, expires_at)
+		SELECT $1, $2, $3, $4::text[], t.now, t.now + $5::bigint * interval '1 microsecond'
+		FROM (SELECT clock_timestamp() AS now) t
+		RETURNING `+keyColumns, keyID, n.TenantID, h[:], scopes, lifeMicros)
+	if key, err = oneKey(rows, err); err != nil {
+		pgErr, _ := errors.AsType[*pgconn.PgError](err)
+		if pgErr != nil && (pgErr.ConstraintName == "api_keys_tenant_id_fkey" || pgErr.Code == untranslatable) {
+			return "", Key{}, ErrTenantNotFound
+		}
+		return "", Key{}, named("create key", err)
+	}
+	return secret, key, nil
+}
+
+// ListKeys returns a tenant's keys, ended ones included, oldest first. Errors: ErrTenantNotFound, ErrUnavailable.
+func (k *Keys) ListKeys(ctx context.Context, tenantID string) ([]Key, error) {
+	rows, err := k.pool.Query(ctx, `
+		SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 ORDER BY created_at, key_id`, tenantID)
+	if err != nil {
+		return nil, named("list keys", err)
+	}
+	keys, err := pgx.CollectRows(rows, scanKey)
+	if err != nil {
+		return nil, named("list keys", err)
+	}
+	if len(keys) == 0 {
+		return nil, k.requireTenant(ctx, tenantID)
+	}
+	return keys, nil
+}
+
+func (k *Keys) requireTenant(ctx context.Context, tenantID string) error {
+	var exists bool
+	err := k.pool.QueryRow(ctx, `
+		SELECT EXISTS (SELECT FROM tenants WHERE tenant_id = $1)`, tenantID).Scan(&exists)
+	if err == nil && !exists {
+		return ErrTenantNotFound
+	}
+	return named("look up tenant", err)
+}
+
+// RevokeKey ends a key; it is refused everywhere within 5 s. Revoking it again changes nothing. Errors: ErrKeyNotFound,
+// ErrUnavailable.
+func (k *Keys) RevokeKey(ctx context.Context, keyID string) error {
+	tag, err := k.pool.Exec(ctx, `
+		UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE key_id = $1`, keyID)
+	if err != nil {
+		return named("revoke key", err)
+	}
+	if tag.RowsAffected() != 1 {
+		return ErrKeyNotFound
+	}
+	return nil
+}
+
+// RotateKey makes a key with the tenant, scopes and length of life of the old one, and ends the old one: at once where grace
+// is 0, else after grace (or when it expires, where that is sooner). Errors: ErrKeyNotFound, ErrKeyEnded,
+// ErrInvalidLifetime, ErrUnavailable.
+func (k *Keys) RotateKey(ctx context.Context, keyID string, grace time.Duration) (secret string, key Key, err error) {
+	if grace < 0 {
+		return "", Key{}, ErrInvalidLifetime
+	}
+	newID, secret, err := mint()
+	if err != nil {
+		return "", Key{}, err
+	}
+	err = pgx.BeginFunc(ctx, k.pool, func(tx pgx.Tx) error {
+		if err := lockActive(ctx, tx, keyID); err != nil {
+			return err
+		}
+		if key, err = succeedKey(ctx, tx, keyID, newID, secret); err != nil {
+			return err
+		}
+		return endKey(ctx, tx, keyID, grace)
+	})
+	switch {
+	case errors.Is(err, ErrKeyNotFound), errors.Is(err, ErrKeyEnded):
+		return "", Key{}, err
+	case err != nil:
+		return "", Key{}, named("rotate key", err)
+	}
+	return secret, key, nil
+}
+
+// lockActive lets one rotation of a key at a time go on. Of two without grace, the second finds it ended.
+func lockActive(ctx context.Context, tx pgx.Tx, keyID string) error {
+	var active bool
+	err := tx.QueryRow(ctx, `
+		SELECT revoked_at IS NULL AND (expires_at IS NULL OR expires_at > clock_timestamp())
+		FROM api_keys WHERE key_id = $1 FOR NO KEY UPDATE`, keyID).Scan(&active)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return ErrKeyNotFound
+	case err != nil:
+		return fmt.Errorf("lock old key: %w", err)
+	case !active:
+		return ErrKeyEnded
+	}
+	return nil
+}
+
+// endKey revokes the old key, or lets it expire after the grace; least ignores a null expiry.
+func endKey(ctx context.Context, tx pgx.Tx, keyID string, grace time.Duration) error {
+	_, err := tx.Exec(ctx, `
+		UPDATE api_keys
+		SET revoked_at = CASE WHEN $2::bigint = 0 THEN clock_timestamp() END,
+		    expires_at = CASE WHEN $2::bigint = 0 THEN expires_at
+		                      ELSE least(expires_at, clock_timestamp() + $2::bigint * interval '1 microsecond') END
+		WHERE key_id = $1`, keyID, grace.Microseconds())
+	if err != nil {
+		return fmt.Errorf("end old key: %w", err)
+	}
+	return nil
+}
+
+// succeedKey copies what the old key may do to a new one.
+func succeedKey(ctx context.Context, tx pgx.Tx, oldID, newID, secret string) (Key, error) {
+	h := sha256.Sum256([]byte(secret))
+	rows, err := tx.Query(ctx, `
+		INSERT INTO api_keys (key_id, tenant_id, secret_hash, scopes, created_at, expires_at)
+		SELECT $2, old.tenant_id, $3, old.scopes, t.now, t.now + old.life
+		FROM (SELECT clock_timestamp() AS now) t,
+		     (SELECT tenant_id, scopes, CASE WHEN isfinite(expires_at) THEN expires_at - created_at END AS life
+		      FROM api_keys WHERE key_id = $1) old
+		RETURNING `+keyColumns, oldID, newID, h[:])
+	key, err := oneKey(rows, err)
+	if err != nil {
+		return Key{}, fmt.Errorf("insert new key: %w", err)
+	}
+	return key, nil
+}
+
+// keyColumns go with scanKey. An infinite expiry is none.
+const keyColumns = `key_id, tenant_id, scopes,
+	CASE WHEN revoked_at IS NOT NULL THEN 'revoked' WHEN expires_at <= clock_timestamp() THEN 'expired' ELSE 'active' END,
+	created_at, CASE WHEN isfinite(expires_at) THEN expires_at END, revoked_at, last_used_at`
+
+func scanKey(row pgx.CollectableRow) (key Key, err error) {
+	var scopes []string
+	err = row.Scan(&key.KeyID, &key.TenantID, &scopes, &key.State,
+		&key.CreatedAt, &key.ExpiresAt, &key.RevokedAt, &key.LastUsedAt)
+	key.Scopes = scopesOf(scopes)
+	return key, err
+}
+
+func oneKey(rows pgx.Rows, err error) (Key, error) {
+	if err != nil {
+		return Key{}, err
+	}
+	return pgx.CollectExactlyOneRow(rows, scanKey)
+}
+
+// mint makes a key's id, and its secret of 256 random bits.
+func mint() (keyID, secret string, err error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", "", fmt.Errorf("mint key id: %w", err)
+	}
+	random := make([]byte, secretBytes)
+	_, _ = rand.Read(random) // never fails (crypto/rand)
+	return "key_" + id.String(), secretPrefix + base64.RawURLEncoding.EncodeToString(random), nil
+}
