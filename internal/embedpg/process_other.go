@@ -60,6 +60,3 @@ func commandOf(pid int) string {
 	}
 	return string(out)
 }
-
-// freeSpace is asked for Linux's shared memory folder only.
-func freeSpace(string) uint64 { return 0 }

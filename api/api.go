@@ -1,0 +1,140 @@
+// Package api is refundd over HTTP: routes, one adapter, the wire's words, and one table of problems.
+//
+// Its promises: every request gets one answer, with a reference that its one log event carries too; every refusal is a
+// problem (RFC 9457) that says whether the same operation may be retried and whether money moved, and never says `no` of
+// an operation whose row was not read; a body is taken exactly as it was meant or refused, never rounded, folded or
+// guessed; no text of an error, no secret and nothing of another tenant leaves the service.
+//
+// Choices where the design is silent. A request counts against its key's rate limit once the key is known, and is refused
+// for it only after its values were found good. A path under /v1/refunds/ or /v1/authorizations/ names an operation even
+// where no route matches it. An id that can not exist is invalid_request, not a 404. Query parameters are checked on lists
+// and searches, and ignored elsewhere.
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"refundd/access"
+	"refundd/operations"
+)
+
+// Config is what the API needs.
+type Config struct {
+	Engine         *operations.Engine
+	Keys           *access.Keys
+	Logger         *slog.Logger          // optional: without one, nothing is logged
+	Registerer     prometheus.Registerer // optional: where the metrics go
+	RequestTimeout time.Duration         // a request's deadline; default 30 s
+	RateLimit      int                   // requests per minute and key; 0 sets no limit
+	Ready          func(context.Context) error
+}
+
+const defaultRequestTimeout = 30 * time.Second
+
+// server is a set of routes and what their exchanges share.
+type server struct {
+	engine  *operations.Engine
+	keys    *access.Keys
+	log     *slog.Logger
+	metrics *metrics
+	limiter *limiter // nil: no limit
+	ready   func(context.Context) error
+	timeout time.Duration
+	router  router
+}
+
+// New makes the handler of the public address, or reports every fault of its configuration.
+func New(c Config) (http.Handler, error) {
+	if err := c.faults(); err != nil {
+		return nil, err
+	}
+	m, err := newMetrics(c.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{engine: c.Engine, keys: c.Keys, log: c.Logger, metrics: m, ready: c.Ready, timeout: c.RequestTimeout}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.timeout == 0 {
+		s.timeout = defaultRequestTimeout
+	}
+	if c.RateLimit > 0 {
+		s.limiter = newLimiter(c.RateLimit)
+	}
+	s.router = newRouter(s.routes())
+	return s, nil
+}
+
+func (c Config) faults() error {
+	var faults []error
+	if c.Engine == nil {
+		faults = append(faults, errors.New("api: no engine"))
+	}
+	if c.Keys == nil {
+		faults = append(faults, errors.New("api: no keys"))
+	}
+	if c.Ready == nil {
+		faults = append(faults, errors.New("api: nothing tells whether the service is ready"))
+	}
+	if c.RequestTimeout < 0 {
+		faults = append(faults, errors.New("api: the request timeout is negative"))
+	}
+	if c.RateLimit < 0 {
+		faults = append(faults, errors.New("api: the rate limit is negative"))
+	}
+	return errors.Join(faults...)
+}
+
+// routes is the whole of the public address.
+func (s *server) routes() []route {
+	return []route{
+		{http.MethodPut, "/v1/orders/{order_id}", access.OrdersWrite, namesNone,
+			adapt(readRegistration, s.registerOrder, showRegistered)},
+		{http.MethodGet, "/v1/orders/{order_id}", access.Read, namesNone,
+			adapt(readOrderKey, s.order, showOrder)},
+		{http.MethodGet, "/v1/orders", access.Read, namesNone,
+			adapt(readCustomerQuery, s.findOrders, showOrders)},
+
+		{http.MethodPut, "/v1/authorizations/{operation_id}", access.AuthorizationsWrite, namesOperation,
+			adapt(readApproval, s.authorize, showApproved)},
+		{http.MethodGet, "/v1/authorizations/{operation_id}", access.Read, namesOperation,
+			adapt(readOperationKey, s.authorization, showAuthorization)},
+		{http.MethodGet, "/v1/authorizations", access.Read, namesNone,
+			adapt(readCaseKey, s.authorizationsOfCase, showAuthorizations)},
+		{http.MethodPost, "/v1/authorizations/{operation_id}/revoke", access.AuthorizationsWrite, namesOperation,
+			adapt(readRevocation, s.engine.Revoke, showAuthorization)},
+
+		{http.MethodPost, refundsPath, access.RefundsWrite, namesOperation,
+			adapt(readSubmission, s.engine.Submit, showReceipt)},
+		{http.MethodGet, refundsPath, access.Read, namesNone,
+			adapt(readRefundQuery, s.refunds, showRefunds)},
+		{http.MethodGet, refundsPath + "/{operation_id}", access.Read, namesOperation,
+			adapt(readOperationKey, s.refund, showRefund)},
+		{http.MethodGet, refundsPath + "/{operation_id}/events", access.Read, namesOperation,
+			adapt(readTimelineQuery, s.timeline, showTimeline)},
+
+		{http.MethodGet, "/healthz", public, namesNone, healthz},
+		{http.MethodGet, "/readyz", public, namesNone, s.readyz},
+		{http.MethodGet, "/openapi.yaml", public, namesNone, contract},
+	}
+}
+
+// ServeHTTP answers one request.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ref := uuid.Must(uuid.NewV7()).String()
+	h := w.Header()
+	h["Request-Id"] = []string{ref}
+	h["Cache-Control"] = []string{"no-store"}
+	x := &exchange{s: s, w: w, r: r, ref: ref, started: time.Now(), attempt: readAttempt(r.Header)}
+	x.match = s.router.find(r)
+	x.operationID = x.match.operationID()
+	x.answer(x.run())
+}

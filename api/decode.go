@@ -1,0 +1,99 @@
+package api
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Why a body is not what was documented; each is malformed_request, and its text is the problem's detail.
+var (
+	errNotJSON       = errors.New("The body is not valid JSON in UTF-8.")
+	errNotObject     = errors.New("The body is not a JSON object.")
+	errDuplicateName = errors.New("A member of the body occurs twice.")
+	errUnknownName   = errors.New("The body has an unknown member; names are case-sensitive.")
+	errWrongType     = errors.New("A value of the body has the wrong type. Amounts are integers, without fraction or exponent.")
+	errNUL           = errors.New("A text of the body contains the character NUL.")
+)
+
+var strict = json.JoinOptions(json.RejectUnknownMembers(true))
+
+// decode takes body as exactly one object of type T. An unknown, duplicate or differently cased member, trailing data, a
+// wrong type, invalid UTF-8 and NUL are errors; null is an absent member.
+func decode[T any](body []byte) (T, error) {
+	var v, none T
+	if hasNUL(body) {
+		return none, errNUL
+	}
+	if jsontext.Value(body).Kind() != jsontext.KindBeginObject {
+		if !jsontext.Value(body).IsValid() {
+			return none, errNotJSON
+		}
+		return none, errNotObject
+	}
+	if err := json.Unmarshal(body, &v, strict); err != nil {
+		return none, malformed(err)
+	}
+	return v, nil
+}
+
+// malformed says what is wrong without repeating what was sent.
+func malformed(err error) error {
+	switch {
+	case errors.Is(err, jsontext.ErrDuplicateName):
+		return errDuplicateName
+	case errors.Is(err, json.ErrUnknownName):
+		return errUnknownName
+	}
+	var syntax *jsontext.SyntacticError
+	if errors.As(err, &syntax) {
+		return errNotJSON
+	}
+	return errWrongType
+}
+
+// hasNUL tells whether a string of the body escapes NUL: Postgres can not store it. A raw NUL is no JSON anyway.
+func hasNUL(body []byte) bool {
+	for {
+		i := bytes.IndexByte(body, '\\')
+		if i < 0 || i+1 >= len(body) {
+			return false
+		}
+		if bytes.HasPrefix(body[i+1:], []byte("u0000")) {
+			return true
+		}
+		body = body[i+2:] // past what is escaped, which may be a backslash
+	}
+}
+
+// maxInteger is the largest integer that every JSON reader takes exactly (RFC 8259, section 6).
+const maxInteger = 1<<53 - 1
+
+// integer is a JSON number without fraction and exponent; one that is not 1 to maxInteger is kept as out of range.
+type integer struct {
+	value   int64
+	inRange bool
+}
+
+// UnmarshalJSONFrom takes an integer of any size, and never through a float.
+func (n *integer) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	raw, err := d.ReadValue()
+	if err != nil {
+		return err
+	}
+	if raw.Kind() != jsontext.KindNumber || bytes.ContainsAny(raw, ".eE") {
+		return errWrongType
+	}
+	v, err := strconv.ParseInt(string(raw), 10, 64)
+	n.inRange = err == nil && v >= 1 && v <= maxInteger
+	n.value = v
+	return nil
+}
+
+// encode writes v as JSON; maps in the order of their names, so that equal receipts are equal bytes.
+func encode(v any) ([]byte, error) {
+	return json.Marshal(v, json.Deterministic(true))
+}

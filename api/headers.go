@@ -1,0 +1,104 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// attempt is how the caller labels its attempt.
+type attempt struct {
+	layer  string // one of the known layers, other, or empty
+	number int    // 0 where none is said
+}
+
+const (
+	layerHeader  = "Refund-Attempt-Layer"
+	numberHeader = "Refund-Attempt"
+	keyHeader    = "Idempotency-Key"
+)
+
+// readAttempt never refuses: a label decides nothing.
+func readAttempt(h http.Header) attempt {
+	var a attempt
+	switch layer := h.Get(layerHeader); layer {
+	case "", "model_transport", "agent_loop", "tool_transport", "business":
+		a.layer = layer
+	default:
+		a.layer = "other"
+	}
+	if n, err := strconv.ParseInt(h.Get(numberHeader), 10, 32); err == nil && n > 0 {
+		a.number = int(n)
+	}
+	return a
+}
+
+// label is the layer in metrics.
+func (a attempt) label() string {
+	if a.layer == "" {
+		return "none"
+	}
+	return a.layer
+}
+
+// idempotencyKey takes the operation id out of Idempotency-Key, bare or as a string of RFC 8941; the two name the same
+// operation. It tells whether the header was sent at all.
+func (in *input) idempotencyKey() (id string, sent bool) {
+	values := in.x.r.Header[keyHeader]
+	if len(values) == 0 {
+		return "", false
+	}
+	if len(values) > 1 {
+		in.blame("header:"+keyHeader, faultInvalid)
+		return "", true
+	}
+	id = strings.Trim(values[0], " \t")
+	if len(id) >= 2 && id[0] == '"' && id[len(id)-1] == '"' {
+		id = id[1 : len(id)-1] // an escape is none of an operation id's characters
+	}
+	if code := operationIDFault(id); code != "" {
+		in.blame("header:"+keyHeader, code)
+		return "", true
+	}
+	return id, true
+}
+
+// namedOperation is the operation that header and body name; where both do, they must agree.
+func (in *input) namedOperation(header string, sent bool, member *string) string {
+	if member == nil {
+		if !sent {
+			in.fail(&rejection{code: codeIdempotencyKeyRequired})
+		}
+		return header
+	}
+	if code := operationIDFault(*member); code != "" {
+		in.blame("/operation_id", code)
+		return header
+	}
+	if header != "" && header != *member {
+		in.blame("header:"+keyHeader, faultMismatch)
+		in.x.operationID = ""
+		return ""
+	}
+	in.x.operationID = *member
+	return *member
+}
+
+// describe sets a reply's own headers.
+func (rep reply) describe(h http.Header) {
+	switch {
+	case rep.mediaType != "":
+		h["Content-Type"] = []string{rep.mediaType}
+	default:
+		h["Content-Type"] = []string{"application/json"}
+	}
+	if rep.replayed {
+		h["Idempotent-Replayed"] = []string{"true"}
+	}
+	if rep.location != "" {
+		h["Location"] = []string{rep.location}
+	}
+	if rep.retryAfter > 0 {
+		h["Retry-After"] = []string{strconv.Itoa(rep.retryAfter)}
+	}
+}

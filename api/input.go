@@ -1,0 +1,364 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"refundd/operations"
+)
+
+// maxBody is the largest body, in bytes.
+const maxBody = 64 << 10
+
+// The lengths of texts, in characters.
+const (
+	maxID            = 255
+	maxName          = 255
+	maxReason        = 1000
+	maxMetadataPairs = 20
+	maxMetadataKey   = 100
+	maxMetadataValue = 1000
+)
+
+// Codes of a fault.
+const (
+	faultRequired   = "required"
+	faultInvalid    = "invalid"
+	faultOutOfRange = "out_of_range"
+	faultTooLong    = "too_long"
+	faultMismatch   = "mismatch"
+)
+
+// fault is one value that is out of range, by an RFC 6901 pointer into the body or by `path:`, `query:` or `header:`.
+type fault struct {
+	Pointer string `json:"pointer"`
+	Code    string `json:"code"`
+}
+
+// input is a request as the read functions see it. They ask for everything and go on after a fault, so that one answer
+// names them all; an error that ends the parsing comes before any fault.
+type input struct {
+	x      *exchange
+	err    error
+	faults []fault
+}
+
+func (in *input) verdict() error {
+	if in.err != nil {
+		return in.err
+	}
+	if in.faults != nil {
+		return &rejection{code: codeInvalidRequest, faults: in.faults}
+	}
+	return nil
+}
+
+func (in *input) fail(err error) {
+	if in.err == nil {
+		in.err = err
+	}
+}
+
+// blame notes a fault; an empty code is none.
+func (in *input) blame(pointer, code string) {
+	if code != "" {
+		in.faults = append(in.faults, fault{pointer, code})
+	}
+}
+
+func (in *input) tenant() string { return in.x.principal.TenantID }
+
+// orderID is the path's order.
+func (in *input) orderID() string {
+	id, ok := in.x.match.param("order_id")
+	if !ok {
+		in.blame("path:order_id", faultInvalid)
+		return ""
+	}
+	in.blame("path:order_id", orderIDFault(id))
+	return id
+}
+
+// operationID is the path's operation.
+func (in *input) operationID() string {
+	id, ok := in.x.match.param("operation_id")
+	if !ok {
+		in.blame("path:operation_id", faultInvalid)
+		return ""
+	}
+	in.blame("path:operation_id", operationIDFault(id))
+	return id
+}
+
+// operationIDFault holds id against [A-Za-z0-9._:-]{1,255}, and neither "." nor "..", which URLs can not carry.
+func operationIDFault(id string) string {
+	switch {
+	case len(id) > maxID:
+		return faultTooLong
+	case id == "" || id == "." || id == "..":
+		return faultInvalid
+	}
+	for i := range len(id) {
+		switch c := id[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == ':', c == '-':
+		default:
+			return faultInvalid
+		}
+	}
+	return ""
+}
+
+// orderIDFault holds id against 1 to 255 printable ASCII characters without space.
+func orderIDFault(id string) string {
+	switch {
+	case len(id) > maxID:
+		return faultTooLong
+	case id == "":
+		return faultInvalid
+	}
+	for i := range len(id) {
+		if id[i] <= ' ' || id[i] > '~' {
+			return faultInvalid
+		}
+	}
+	return ""
+}
+
+// textFault holds s against 1 to most characters.
+func textFault(s string, most int) string {
+	switch {
+	case s == "":
+		return faultInvalid
+	case len(s) > most && utf8.RuneCountInString(s) > most:
+		return faultTooLong
+	}
+	return ""
+}
+
+// text is an optional text; where it is given it is not empty.
+func (in *input) text(pointer string, s *string, most int) *string {
+	if s != nil {
+		in.blame(pointer, textFault(*s, most))
+	}
+	return s
+}
+
+// requiredText is a text that must be given and not be empty.
+func (in *input) requiredText(pointer string, s *string, most int) string {
+	if s == nil {
+		in.blame(pointer, faultRequired)
+		return ""
+	}
+	return *in.text(pointer, s, most)
+}
+
+// reason may be empty.
+func (in *input) reason(s *string) *string {
+	if s != nil && *s != "" {
+		in.blame("/reason", textFault(*s, maxReason))
+	}
+	return s
+}
+
+// bodyOrderID is the order that a body names.
+func (in *input) bodyOrderID(s *string) string {
+	if s == nil {
+		in.blame("/order_id", faultRequired)
+		return ""
+	}
+	in.blame("/order_id", orderIDFault(*s))
+	return *s
+}
+
+// cents is an optional amount in minor units.
+func (in *input) cents(pointer string, n *integer) *int64 {
+	if n == nil {
+		return nil
+	}
+	if !n.inRange {
+		in.blame(pointer, faultOutOfRange)
+	}
+	return &n.value
+}
+
+// amount is an amount that must be given: there is no default.
+func (in *input) amount(n *integer) int64 {
+	if n == nil {
+		in.blame("/amount_cents", faultRequired)
+		return 0
+	}
+	return *in.cents("/amount_cents", n)
+}
+
+func (in *input) currency(code *string) *string {
+	if code != nil && !knownCurrency(*code) {
+		in.blame("/currency", faultInvalid)
+	}
+	return code
+}
+
+// metadata takes pairs of strings; one that is null is not of its type.
+func (in *input) metadata(pairs map[string]*string) map[string]string {
+	if len(pairs) > maxMetadataPairs {
+		in.blame("/metadata", faultTooLong)
+	}
+	taken := make(map[string]string, len(pairs))
+	for _, k := range slices.Sorted(maps.Keys(pairs)) {
+		v := pairs[k]
+		if v == nil {
+			in.fail(&rejection{code: codeMalformedRequest, detail: errWrongType.Error()})
+			return nil
+		}
+		in.blame("/metadata", textFault(k, maxMetadataKey))
+		if *v != "" {
+			in.blame("/metadata/"+escapePointer(k), textFault(*v, maxMetadataValue))
+		}
+		taken[k] = *v
+	}
+	return taken
+}
+
+func escapePointer(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+}
+
+// instant takes RFC 3339, to the microsecond that the database keeps.
+func (in *input) instant(pointer string, s *string) *time.Time {
+	if s == nil {
+		return nil
+	}
+	var t time.Time
+	if err := t.UnmarshalText([]byte(*s)); err != nil {
+		in.blame(pointer, faultInvalid)
+		return nil
+	}
+	t = t.UTC().Truncate(time.Microsecond)
+	return &t
+}
+
+// body reads and decodes the one body that a route asks for.
+func body[T any](in *input) T {
+	var none T
+	if err := jsonOnly(in.x.r.Header); err != nil {
+		in.fail(err)
+		return none
+	}
+	raw, err := readBody(in.x.r)
+	if err != nil {
+		in.fail(err)
+		return none
+	}
+	return decoded[T](in, raw)
+}
+
+// optionalBody is body, or the zero T where nothing was sent.
+func optionalBody[T any](in *input) T {
+	var none T
+	if in.x.r.ContentLength == 0 {
+		return none
+	}
+	raw, tooLarge := readBody(in.x.r)
+	if tooLarge == nil && len(raw) == 0 {
+		return none
+	}
+	if err := jsonOnly(in.x.r.Header); err != nil {
+		in.fail(err)
+		return none
+	}
+	if tooLarge != nil {
+		in.fail(tooLarge)
+		return none
+	}
+	return decoded[T](in, raw)
+}
+
+func decoded[T any](in *input, raw []byte) T {
+	v, err := decode[T](raw)
+	if err != nil {
+		in.fail(&rejection{code: codeMalformedRequest, detail: err.Error()})
+	}
+	return v
+}
+
+// jsonOnly refuses what is not plain application/json in UTF-8.
+func jsonOnly(h http.Header) error {
+	types := h["Content-Type"]
+	if len(types) == 1 && types[0] == "application/json" && h["Content-Encoding"] == nil {
+		return nil
+	}
+	refused := &rejection{code: codeUnsupportedMediaType}
+	if len(types) != 1 || h["Content-Encoding"] != nil {
+		return refused
+	}
+	media, params, err := mime.ParseMediaType(types[0])
+	if err != nil || media != "application/json" {
+		return refused
+	}
+	for name, value := range params {
+		if name != "charset" || !strings.EqualFold(value, "utf-8") {
+			return refused
+		}
+	}
+	return nil
+}
+
+// readBody reads to the body's end, so that the server notices from then on when the connection closes.
+func readBody(r *http.Request) ([]byte, error) {
+	tooLarge := &rejection{code: codeRequestTooLarge}
+	if r.ContentLength > maxBody {
+		return nil, tooLarge
+	}
+	raw, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, operations.ErrDeadlineExceeded
+	case err != nil:
+		return nil, &rejection{code: codeMalformedRequest, detail: "The body did not arrive completely."}
+	case len(raw) > maxBody:
+		return nil, tooLarge
+	}
+	return raw, nil
+}
+
+// query is the parameters of a list or search: those named, each at most once.
+func (in *input) query(names ...string) map[string]string {
+	sent, err := url.ParseQuery(in.x.r.URL.RawQuery)
+	if err != nil {
+		in.fail(&rejection{code: codeMalformedRequest, detail: "The query is not well-formed."})
+		return nil
+	}
+	once := make(map[string]string, len(sent))
+	for _, name := range slices.Sorted(maps.Keys(sent)) {
+		values := sent[name]
+		if len(values) != 1 || !slices.Contains(names, name) || !isText(values[0]) {
+			in.blame("query:"+name, faultInvalid)
+			continue
+		}
+		once[name] = values[0]
+	}
+	return once
+}
+
+// isText tells what Postgres can store: UTF-8 without NUL.
+func isText(s string) bool {
+	return utf8.ValidString(s) && !strings.Contains(s, "\x00")
+}
+
+// missing notes required parameters that were not given, unless they were given wrongly.
+func (in *input) missing(pointers ...string) {
+	if in.faults != nil {
+		return
+	}
+	for _, p := range pointers {
+		in.blame(p, faultRequired)
+	}
+}

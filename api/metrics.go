@@ -1,0 +1,59 @@
+package api
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics counts exchanges. No id, key, reason or path as it was sent is a label.
+type metrics struct {
+	requests *prometheus.CounterVec
+	latency  *prometheus.HistogramVec
+	refunds  *prometheus.CounterVec
+}
+
+// codeOK is the code of an answer that is no problem, in metrics and logs.
+const codeOK = "ok"
+
+// newMetrics registers the API's metrics, if there is somewhere to.
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refundd_http_requests_total",
+			Help: "Requests by route, code of the answer (a problem's, or ok) and the retrying layer that made the attempt.",
+		}, []string{"route", "method", "code", "layer"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "refundd_http_request_duration_seconds",
+			Help:    "Time from a request's arrival to its answer, by route.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"route", "method"}),
+		refunds: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refundd_refunds_total",
+			Help: "Calls to refund by what they did: processed, already_processed, pending, or refused with a problem's code.",
+		}, []string{"status", "code"}),
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.requests, m.latency, m.refunds} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) count(x *exchange, rep reply, code string, took time.Duration) {
+	route, method := x.match.label(), x.match.method()
+	m.requests.WithLabelValues(route, method, code, x.attempt.label()).Inc()
+	m.latency.WithLabelValues(route, method).Observe(took.Seconds())
+	if route != refundsPath || method != "POST" {
+		return
+	}
+	outcome := rep.outcome
+	if code != codeOK {
+		outcome = "refused"
+	}
+	m.refunds.WithLabelValues(outcome, code).Inc()
+}

@@ -1,0 +1,246 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"refundd/operations"
+)
+
+const refundsPath = "/v1/refunds"
+
+// refundBody is what POST /v1/refunds says.
+type refundBody struct {
+	OperationID *string            `json:"operation_id"`
+	OrderID     *string            `json:"order_id"`
+	AmountCents *integer           `json:"amount_cents"`
+	Currency    *string            `json:"currency"`
+	Reason      *string            `json:"reason"`
+	Metadata    map[string]*string `json:"metadata"`
+}
+
+// refund is a refund on the wire; every member is always present.
+type refund struct {
+	OperationID      string                `json:"operation_id"`
+	RefundID         string                `json:"refund_id"`
+	OrderID          string                `json:"order_id"`
+	AmountCents      int64                 `json:"amount_cents"`
+	Currency         string                `json:"currency"`
+	Reason           *string               `json:"reason"`
+	Metadata         map[string]string     `json:"metadata"`
+	State            operations.State      `json:"state"`
+	MoneyMoved       operations.MoneyMoved `json:"money_moved"`
+	Provider         string                `json:"provider"`
+	ProviderRefundID *string               `json:"provider_refund_id"`
+	FailureCode      *string               `json:"failure_code"`
+	CreatedAt        timestamp             `json:"created_at"`
+	SettledAt        *timestamp            `json:"settled_at"`
+}
+
+// receipt is a refund, and what this call did.
+type receipt struct {
+	refund
+	Status            operations.Status `json:"status"`
+	Replayed          bool              `json:"replayed"`
+	NextAction        string            `json:"next_action"`
+	RetryAfterSeconds *int              `json:"retry_after_seconds"`
+}
+
+func refundOf(o operations.Operation) refund {
+	return refund{
+		OperationID: o.OperationID, RefundID: o.RefundID, OrderID: o.OrderID, AmountCents: o.AmountCents, Currency: o.Currency,
+		Reason: o.Reason, Metadata: o.Metadata, State: o.State, MoneyMoved: o.State.MoneyMoved(),
+		Provider: providerName(o.Provider), ProviderRefundID: o.ProviderRefundID, FailureCode: o.FailureCode,
+		CreatedAt: timestamp(o.CreatedAt), SettledAt: optionalTime(o.SettledAt),
+	}
+}
+
+// readSubmission reads a call to refund.
+func readSubmission(in *input) operations.Request {
+	header, sent := in.idempotencyKey()
+	in.x.operationID = header
+	b := body[refundBody](in)
+	return operations.Request{
+		TenantID:    in.tenant(),
+		OperationID: in.namedOperation(header, sent, b.OperationID),
+		OrderID:     in.bodyOrderID(b.OrderID),
+		AmountCents: in.amount(b.AmountCents),
+		Currency:    in.currency(b.Currency),
+		Reason:      in.reason(b.Reason),
+		Metadata:    in.metadata(b.Metadata),
+		Layer:       in.x.attempt.layer,
+		Attempt:     in.x.attempt.number,
+	}
+}
+
+// showReceipt answers 201 for what this call did, 200 for what an earlier one did, and 202 while the outcome is unknown.
+func showReceipt(r operations.Receipt) reply {
+	shown := receipt{refund: refundOf(r.Operation), Status: r.Status, NextAction: nextNone}
+	rep := reply{status: http.StatusCreated, moved: shown.MoneyMoved, outcome: string(r.Status)}
+	switch r.Status {
+	case operations.StatusAlreadyProcessed:
+		rep.status, rep.replayed = http.StatusOK, true
+		shown.Replayed = true
+	case operations.StatusPending:
+		rep.status, rep.retryAfter = http.StatusAccepted, wholeSeconds(r.RetryAfter)
+		rep.location = refundsPath + "/" + r.Operation.OperationID
+		shown.NextAction, shown.RetryAfterSeconds = nextWait, &rep.retryAfter
+	}
+	rep.body = &shown
+	return rep
+}
+
+// operationKey names an operation of the caller's tenant.
+type operationKey struct{ tenantID, operationID string }
+
+func readOperationKey(in *input) operationKey {
+	return operationKey{in.tenant(), in.operationID()}
+}
+
+func (s *server) refund(ctx context.Context, k operationKey) (operations.Operation, error) {
+	return s.engine.Refund(ctx, k.tenantID, k.operationID)
+}
+
+func showRefund(o operations.Operation) reply {
+	shown := refundOf(o)
+	return reply{status: http.StatusOK, body: &shown, moved: shown.MoneyMoved}
+}
+
+// refundQuery asks for a page of refunds.
+type refundQuery struct {
+	tenantID string
+	filter   operations.RefundFilter
+	page     operations.Page
+}
+
+func readRefundQuery(in *input) refundQuery {
+	q := in.query("order_id", "state", "limit", "cursor", "created_after", "created_before")
+	query := refundQuery{tenantID: in.tenant(), page: in.page(q)}
+	if id, ok := q["order_id"]; ok {
+		in.blame("query:order_id", orderIDFault(id))
+		query.filter.OrderID = &id
+	}
+	if name, ok := q["state"]; ok {
+		state := operations.State(name)
+		switch state {
+		case operations.StateReserved, operations.StatePending, operations.StateSucceeded, operations.StateFailed,
+			operations.StateNeedsAttention:
+			query.filter.State = &state
+		default: // revoked keys are no refunds
+			in.blame("query:state", faultInvalid)
+		}
+	}
+	return query
+}
+
+// listed is a page of rows and the next one's cursor.
+type listed[T any] struct {
+	rows []T
+	next string
+}
+
+// list is a page on the wire.
+type list[T any] struct {
+	Data       []T     `json:"data"`
+	NextCursor *string `json:"next_cursor"`
+}
+
+// matches is a search's answer on the wire: all of them.
+type matches[T any] struct {
+	Data  []T `json:"data"`
+	Count int `json:"count"`
+}
+
+func (s *server) refunds(ctx context.Context, q refundQuery) (listed[operations.Operation], error) {
+	rows, next, err := s.engine.Refunds(ctx, q.tenantID, q.filter, q.page)
+	return listed[operations.Operation]{rows, next}, err
+}
+
+func showRefunds(l listed[operations.Operation]) reply {
+	return showList(l, refundOf)
+}
+
+func showList[Row, Shown any](l listed[Row], show func(Row) Shown) reply {
+	shown := list[Shown]{Data: each(l.rows, show)}
+	if l.next != "" {
+		shown.NextCursor = &l.next
+	}
+	return reply{status: http.StatusOK, body: &shown}
+}
+
+func showMatches[Row, Shown any](rows []Row, show func(Row) Shown) reply {
+	return reply{status: http.StatusOK, body: &matches[Shown]{Data: each(rows, show), Count: len(rows)}}
+}
+
+func each[Row, Shown any](rows []Row, show func(Row) Shown) []Shown {
+	shown := make([]Shown, len(rows))
+	for i, row := range rows {
+		shown[i] = show(row)
+	}
+	return shown
+}
+
+const (
+	defaultLimit = 20
+	maxLimit     = 100
+	maxCursor    = 1024
+)
+
+// page reads the parameters that all lists have.
+func (in *input) page(q map[string]string) operations.Page {
+	p := operations.Page{Limit: defaultLimit}
+	if v, ok := q["limit"]; ok {
+		p.Limit = in.limit(v)
+	}
+	if v, ok := q["cursor"]; ok {
+		in.blame("query:cursor", textFault(v, maxCursor))
+		p.Cursor = v
+	}
+	if v, ok := q["created_after"]; ok {
+		p.CreatedAfter = in.instant("query:created_after", &v)
+	}
+	if v, ok := q["created_before"]; ok {
+		p.CreatedBefore = in.instant("query:created_before", &v)
+	}
+	return p
+}
+
+func (in *input) limit(v string) int {
+	if v == "" || strings.Trim(strings.TrimPrefix(v, "-"), "0123456789") != "" {
+		in.blame("query:limit", faultInvalid)
+		return defaultLimit
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 || n > maxLimit {
+		in.blame("query:limit", faultOutOfRange)
+	}
+	return n
+}
+
+// timestamp is RFC 3339 in UTC, to the microsecond that the database keeps.
+type timestamp time.Time
+
+// AppendText writes all six digits: timestamps sort as texts.
+func (t timestamp) AppendText(b []byte) ([]byte, error) {
+	return time.Time(t).UTC().AppendFormat(b, "2006-01-02T15:04:05.000000Z"), nil
+}
+
+func optionalTime(t *time.Time) *timestamp {
+	if t == nil {
+		return nil
+	}
+	return new(timestamp(*t))
+}
+
+// ledgerOnly is the provider's name where no provider moves the money.
+const ledgerOnly = "ledger"
+
+func providerName(p *string) string {
+	if p == nil {
+		return ledgerOnly
+	}
+	return *p
+}
