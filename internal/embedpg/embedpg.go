@@ -76,7 +76,7 @@ type Server struct {
 // bounds the start alone. Errors: ErrNoPostgres, ErrInUse, or one sentence
 // that ends with what the server itself said.
 func Start(ctx context.Context, o Options) (*Server, error) {
-	h, err := openHome(o.Dir)
+	h, err := openHome(o.Dir, o.Durable)
 	if err != nil {
 		return nil, err
 	}

@@ -30,9 +30,9 @@ type home struct {
 }
 
 // openHome locks dir, or a fresh throw-away folder for "", and finds its cluster.
-func openHome(dir string) (*home, error) {
+func openHome(dir string, durable bool) (*home, error) {
 	if dir == "" {
-		return openThrowAway()
+		return openThrowAway(durable)
 	}
 	dir, err := filepath.Abs(dir)
 	if err != nil {

@@ -21,8 +21,9 @@ const (
 )
 
 // openThrowAway makes and locks a temporary home, and sweeps those whose
-// owners are dead.
-func openThrowAway() (*home, error) {
+// owners are dead. One that need not be durable is kept in memory where there
+// is room: cloning a database is ten times as fast there.
+func openThrowAway(durable bool) (*home, error) {
 	a, err := serverAccount("")
 	if err != nil {
 		return nil, err
@@ -32,6 +33,12 @@ func openThrowAway() (*home, error) {
 		return nil, err
 	}
 	sweep(base)
+	if memory, ok := memoryBase(); ok {
+		sweep(memory)
+		if !durable {
+			base = memory
+		}
+	}
 	for range 10 {
 		h, err := makeThrowAway(base, a)
 		if err != nil || h != nil {
@@ -80,6 +87,13 @@ func tempBase(a account) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("no temporary folder is open to the account that Postgres would run as (uid %d)", a.uid)
+}
+
+// memoryBase is Linux's shared memory folder, where it is roomy: containers
+// often get only 64 MB of it.
+func memoryBase() (string, bool) {
+	const dir, room = "/dev/shm", 4 << 30 // bytes
+	return dir, freeSpace(dir) >= room
 }
 
 // makeElsewhere makes room for the cluster of a data folder that the account

@@ -162,6 +162,9 @@ func (h *home) endStale() error {
 		return fmt.Errorf("read data folder: %w", err)
 	}
 	for _, path := range left {
+		if err := awaitEndIn(path); err != nil {
+			return err
+		}
 		_ = removeFolder(path) // best effort: the next start tries again
 	}
 	if name, err := os.ReadFile(filepath.Join(h.place, "container")); err == nil {
@@ -179,6 +182,20 @@ func (h *home) endStale() error {
 		return fmt.Errorf("remove a stale postmaster.pid: %w", err)
 	}
 	return nil
+}
+
+// awaitEndIn waits for the server programs of an initdb whose owner died: they
+// end by themselves when their input does, and then leave no shared memory.
+func awaitEndIn(unfinished string) error {
+	pids, err := serversOf(unfinished)
+	if err != nil {
+		return err
+	}
+	if awaitGone(pids, 5*time.Second) == nil {
+		return nil
+	}
+	killAll(pids)
+	return awaitGone(pids, killWait)
 }
 
 // endServersOf ends the servers of a cluster that are ours.

@@ -81,3 +81,12 @@ func commandOf(pid int) string {
 	}
 	return string(bytes.ReplaceAll(b, []byte{0}, []byte{' '}))
 }
+
+// freeSpace is what a file system has left, in bytes; 0 where there is none.
+func freeSpace(dir string) uint64 {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return 0
+	}
+	return st.Bavail * uint64(st.Bsize) // #nosec G115 -- a block size
+}
