@@ -21,7 +21,7 @@ func (a account) credential() *syscall.Credential {
 	if a == self() {
 		return nil
 	}
-	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)} // #nosec G115 -- ids of the system's own
+	return &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
 }
 
 // serverAccount is the caller's, or for root the owner of the data, or the

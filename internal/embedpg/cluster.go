@@ -174,7 +174,7 @@ func (s *Server) command(ctx context.Context, program string, port int, args ...
 	if s.install.docker() {
 		return s.dockerCommand(ctx, program, port, args)
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(s.install.bin, program), args...) // #nosec G204 -- found by findInstall
+	cmd := exec.CommandContext(ctx, filepath.Join(s.install.bin, program), args...)
 	cmd.Dir = s.home.place
 	cmd.Env = []string{"PATH=" + s.install.bin + ":/usr/bin:/bin", "LC_ALL=C", "TZ=UTC", "HOME=" + s.home.place}
 	if v := os.Getenv("LD_LIBRARY_PATH"); v != "" {
@@ -192,14 +192,14 @@ func (s *Server) dockerCommand(ctx context.Context, program string, port int, ar
 		"run", "--rm", "--name", h.containerName(), "--user", id, "--shm-size", "256m",
 		"--volume", h.place + ":" + h.place, "--entrypoint", program,
 	}
-	if passwd := filepath.Join(h.place, "passwd"); os.WriteFile(passwd, []byte("refundd:x:"+id+"::/:/bin/sh\n"), 0o644) == nil { // #nosec G306 -- no secret
+	if passwd := filepath.Join(h.place, "passwd"); os.WriteFile(passwd, []byte("refundd:x:"+id+"::/:/bin/sh\n"), 0o644) == nil {
 		docker = append(docker, "--volume", passwd+":/etc/passwd:ro") // initdb wants a name for its user
 	}
 	if port != 0 {
 		docker = append(docker, "--publish", fmt.Sprintf("127.0.0.1:%d:%d", port, port))
 	}
 	docker = append(docker, "postgres:"+strconv.Itoa(s.install.major))
-	return exec.CommandContext(ctx, "docker", append(docker, args...)...) // #nosec G204 -- our own words
+	return exec.CommandContext(ctx, "docker", append(docker, args...)...)
 }
 
 // containerName is one name per data folder, so that a dead owner's container
@@ -212,7 +212,7 @@ func (h *home) containerName() string {
 func removeContainer(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "docker", "rm", "--force", name).CombinedOutput() // #nosec G204 -- our own name
+	out, err := exec.CommandContext(ctx, "docker", "rm", "--force", name).CombinedOutput()
 	if err != nil && !strings.Contains(string(out), "No such container") {
 		return fmt.Errorf("end container %s: %w: %s", name, err, strings.TrimSpace(string(out)))
 	}
@@ -256,11 +256,12 @@ func ping(ctx context.Context, url string) error {
 }
 
 // choosePort returns the wanted port where it is free, else a free one.
-func choosePort(want int) (int, error) {
-	if want != 0 && portFree(want) {
+func choosePort(ctx context.Context, want int) (int, error) {
+	if want != 0 && portFree(ctx, want) {
 		return want, nil
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)
 	}
@@ -268,8 +269,9 @@ func choosePort(want int) (int, error) {
 	return port, l.Close()
 }
 
-func portFree(port int) bool {
-	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
+func portFree(ctx context.Context, port int) bool {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", "127.0.0.1:"+strconv.Itoa(port))
 	if err != nil {
 		return false
 	}

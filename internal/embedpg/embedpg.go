@@ -112,7 +112,7 @@ func (s *Server) boot(ctx context.Context) error {
 // where that is taken, until it answers our password.
 func (s *Server) serve(ctx context.Context) error {
 	for range 10 {
-		port, err := choosePort(s.home.readPort())
+		port, err := choosePort(ctx, s.home.readPort())
 		if err != nil {
 			return err
 		}
@@ -126,10 +126,10 @@ func (s *Server) serve(ctx context.Context) error {
 			return s.home.writeFile("port", strconv.Itoa(port)+"\n")
 		}
 		exitedBySelf := s.proc.exited()
-		s.proc.kill(killWait)
+		errKill := s.proc.kill(killWait)
 		s.proc = nil
-		if !exitedBySelf || portFree(port) {
-			return fmt.Errorf("start postgres: %w%s", err, s.home.logTail())
+		if !exitedBySelf || portFree(ctx, port) {
+			return errors.Join(fmt.Errorf("start postgres: %w%s", err, s.home.logTail()), errKill)
 		}
 	}
 	return errors.New("start postgres: every port tried was taken by another process")

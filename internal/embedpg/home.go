@@ -38,7 +38,7 @@ func openHome(dir string, durable bool) (*home, error) {
 	if err != nil {
 		return nil, fmt.Errorf("resolve data folder: %w", err)
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil { // #nosec G301 -- the server's account passes through
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make data folder: %w", err)
 	}
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {

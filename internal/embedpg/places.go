@@ -55,7 +55,7 @@ func makeThrowAway(base string, a account) (*home, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a temporary data folder: %w", err)
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { // #nosec G302 -- the server's account passes through
+	if err := os.Chmod(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("make a temporary data folder: %w", err)
 	}
 	lock, err := lockFolder(dir)
@@ -111,7 +111,7 @@ func makeElsewhere(a account, origin string) (string, error) {
 	}
 	err = errors.Join(
 		os.WriteFile(filepath.Join(place, "origin"), []byte(origin), 0o600),
-		os.Chmod(place, 0o711), // #nosec G302 -- the server's account passes through
+		os.Chmod(place, 0o711),
 	)
 	if err != nil {
 		return "", fmt.Errorf("make room for the cluster of %s: %w", origin, err)
@@ -123,7 +123,7 @@ func elsewhereBase(a account, origin string) (string, error) {
 	if temp, err := filepath.EvalSymlinks(os.TempDir()); err == nil && strings.HasPrefix(origin, temp+"/") {
 		return tempBase(a)
 	}
-	if err := os.MkdirAll(elsewhere, 0o755); err != nil { // #nosec G301 -- the server's account passes through
+	if err := os.MkdirAll(elsewhere, 0o755); err != nil {
 		return "", fmt.Errorf("make room for the cluster of %s: %w", origin, err)
 	}
 	if !a.canReach(elsewhere) {

@@ -79,7 +79,7 @@ func (p *process) postmaster() int {
 	if p.container == "" {
 		return p.cmd.Process.Pid
 	}
-	out, err := exec.CommandContext(context.Background(), "docker", "inspect", "--format", "{{.State.Pid}}", p.container).Output() // #nosec G204 -- our own name
+	out, err := exec.CommandContext(context.Background(), "docker", "inspect", "--format", "{{.State.Pid}}", p.container).Output()
 	if err != nil {
 		return 0
 	}

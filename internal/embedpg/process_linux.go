@@ -88,5 +88,5 @@ func freeSpace(dir string) uint64 {
 	if err := syscall.Statfs(dir, &st); err != nil {
 		return 0
 	}
-	return st.Bavail * uint64(st.Bsize) // #nosec G115 -- a block size
+	return st.Bavail * uint64(st.Bsize)
 }

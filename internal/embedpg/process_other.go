@@ -22,7 +22,7 @@ func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
 func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 func childrenOf(pid int) []int {
-	out, err := exec.CommandContext(context.Background(), "pgrep", "-P", strconv.Itoa(pid)).Output() // #nosec G204 -- a number
+	out, err := exec.CommandContext(context.Background(), "pgrep", "-P", strconv.Itoa(pid)).Output()
 	if err != nil {
 		return nil
 	}
@@ -54,7 +54,7 @@ func serversOf(data string) ([]int, error) {
 }
 
 func commandOf(pid int) string {
-	out, err := exec.CommandContext(context.Background(), "ps", "-o", "command=", "-p", strconv.Itoa(pid)).Output() // #nosec G204 -- a number
+	out, err := exec.CommandContext(context.Background(), "ps", "-o", "command=", "-p", strconv.Itoa(pid)).Output()
 	if err != nil {
 		return ""
 	}

@@ -121,7 +121,7 @@ func (c *cluster) prepareOn(ctx context.Context, databaseURL string) error {
 		return fmt.Errorf("connect to the test cluster: %w", err)
 	}
 	for _, key := range []uint32{c.run, 0} {
-		if _, err := c.alive.Exec(ctx, `SELECT pg_advisory_lock($1, $2)`, lockClass, int32(key)); err != nil { // #nosec G115 -- the bits are the name
+		if _, err := c.alive.Exec(ctx, `SELECT pg_advisory_lock($1, $2)`, lockClass, int32(key)); err != nil {
 			return fmt.Errorf("lock the test cluster: %w", err)
 		}
 	}
@@ -230,12 +230,12 @@ func (c *cluster) sweep(ctx context.Context) error {
 
 func (c *cluster) sweepOne(ctx context.Context, name string) error {
 	run, err := strconv.ParseUint(name[len(prefix):len(prefix)+8], 16, 32)
-	if err != nil || uint32(run) == c.run {
+	if err != nil || run == uint64(c.run) {
 		return nil // not a name of ours after all, or our own
 	}
 	var dead bool
 	err = c.admin.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::int8::oid AND objid = $2::int8::oid)`,
-		int64(lockClass), int64(run)).Scan(&dead) // #nosec G115 -- 32 bits
+		int64(lockClass), int64(run)).Scan(&dead)
 	if err != nil {
 		return fmt.Errorf("look for a living test process: %w", err)
 	}

@@ -1,0 +1,20 @@
+# Two commands are all a newcomer needs: make run, make test.
+
+.PHONY: run test lint fmt
+.DEFAULT_GOAL := run
+
+# ARGS are passed on: make run ARGS='--addr 127.0.0.1:9090'
+run: ## migrate, seed and serve on a private Postgres, with a tour of curl commands
+	@./.ci/need postgres "$$DATABASE_URL"
+	go run ./cmd/refundd dev $(ARGS)
+
+test: ## the whole suite, under the race detector
+	@./.ci/need cc
+	@./.ci/need postgres "$$TEST_DATABASE_URL"
+	CGO_ENABLED=1 go test -race -count=1 -p 2 -timeout 15m ./...
+
+lint: ## golangci-lint, built once into the user's cache
+	./.ci/lint
+
+fmt: ## gofmt everything
+	gofmt -w .
