@@ -64,7 +64,8 @@ CREATE TABLE refund_authorizations (
     created_at   timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT refund_authorizations_pkey PRIMARY KEY (tenant_id, operation_id),
     CONSTRAINT refund_authorizations_order_fkey FOREIGN KEY (tenant_id, order_id) REFERENCES orders,
-    CONSTRAINT refund_authorizations_operation_id_check CHECK (operation_id ~ '^[A-Za-z0-9._:-]{1,255}$'),
+    CONSTRAINT refund_authorizations_operation_id_check CHECK (
+        operation_id ~ '^[A-Za-z0-9._:-]{1,255}$' AND operation_id NOT IN ('.', '..')),
     CONSTRAINT refund_authorizations_amount_check CHECK (amount_cents BETWEEN 1 AND 9007199254740991),
     CONSTRAINT refund_authorizations_metadata_check CHECK (jsonb_typeof(metadata) = 'object')
 );
@@ -98,7 +99,8 @@ CREATE TABLE refund_operations (
     CONSTRAINT refund_operations_pkey PRIMARY KEY (tenant_id, operation_id),
     CONSTRAINT refund_operations_refund_id_key UNIQUE (refund_id),
     CONSTRAINT refund_operations_order_fkey FOREIGN KEY (tenant_id, order_id) REFERENCES orders,
-    CONSTRAINT refund_operations_operation_id_check CHECK (operation_id ~ '^[A-Za-z0-9._:-]{1,255}$'),
+    CONSTRAINT refund_operations_operation_id_check CHECK (
+        operation_id ~ '^[A-Za-z0-9._:-]{1,255}$' AND operation_id NOT IN ('.', '..')),
     CONSTRAINT refund_operations_fingerprint_check CHECK (fingerprint ~ '^[0-9a-f]{64}$'),
     CONSTRAINT refund_operations_amount_check CHECK (amount_cents BETWEEN 1 AND 9007199254740991),
     CONSTRAINT refund_operations_metadata_check CHECK (jsonb_typeof(metadata) = 'object'),
@@ -116,7 +118,7 @@ CREATE TABLE refund_operations (
     CONSTRAINT refund_operations_ledger_only_check CHECK (
         provider IS NOT NULL
         OR (state IN ('succeeded', 'revoked') AND attempts = 0 AND provider_key IS NULL
-            AND provider_refund_id IS NULL AND provider_key_expires_at IS NULL AND doubted_decline IS NULL)),
+            AND provider_refund_id IS NULL AND doubted_decline IS NULL)),
     CONSTRAINT refund_operations_provider_check CHECK (
         provider IS NULL
         OR (provider <> 'ledger' AND state <> 'revoked' AND attempts >= 1

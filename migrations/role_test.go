@@ -1,0 +1,190 @@
+package migrations_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"refundd/test/testdb"
+)
+
+const (
+	insufficientPrivilege = "42501"
+	restrictViolation     = "23001" // what the triggers raise
+	generatedAlways       = "428C9"
+)
+
+// books are rows of every table, in every state that a refund without a provider and one with a provider may have.
+const books = `
+	INSERT INTO tenants (tenant_id) VALUES ('acme'), ('other');
+	INSERT INTO api_keys (key_id, tenant_id, secret_hash, scopes) VALUES ('k', 'acme', decode(repeat('ab', 32), 'hex'), '{read}');
+	INSERT INTO orders (tenant_id, order_id, currency, captured_cents) VALUES ('acme', 'A-1', 'USD', 10000), ('other', 'A-1', 'USD', 1);
+	INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref)
+	VALUES ('acme', 'P-1', 'USD', 10000, 'simulator', 'pay_1');
+	INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
+	VALUES ('acme', 'op-1', 'C-1', 'A-1', 4999, 'USD', 'ann');
+	INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state, settled_at)
+	VALUES ('acme', 'op-1', repeat('a', 64), gen_random_uuid(), 'A-1', 4999, 'USD', 'succeeded', now()),
+	       ('acme', 'op-2', repeat('a', 64), NULL, 'A-1', 1, 'USD', 'revoked', now());
+	INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+	                               provider, provider_key, provider_key_expires_at, attempts)
+	VALUES ('acme', 'op-3', repeat('a', 64), gen_random_uuid(), 'P-1', 1, 'USD', 'reserved', 'simulator', 'acme:op-3', now(), 1);
+	UPDATE orders SET refunded_cents = 4999 WHERE (tenant_id, order_id) = ('acme', 'A-1');
+	INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency)
+	VALUES ('acme', 'op-1', 1, 'refund', 'merchant', 'customer', 4999, 'USD');
+	INSERT INTO operation_events (tenant_id, operation_id, kind) VALUES ('acme', 'op-3', 'reserved');
+	INSERT INTO reconciliation_runs (run_id) VALUES (gen_random_uuid());`
+
+func withBooks(t *testing.T) *testdb.DB {
+	t.Helper()
+	db := testdb.New(t)
+	exec(t, db.Owner, books)
+	return db
+}
+
+// attempt runs a statement, takes it back, and returns its SQLSTATE and constraint, both empty where it was accepted.
+func attempt(t *testing.T, pool *pgxpool.Pool, sql string) (state, constraint string) {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), sql)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return pgErr.Code, pgErr.ConstraintName
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return "", ""
+}
+
+func tables(t *testing.T, db *testdb.DB) []string {
+	t.Helper()
+	rows, err := db.Owner.Query(t.Context(), `SELECT tablename::text FROM pg_tables WHERE schemaname = 'public'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(names) != 9 {
+		t.Errorf("tables %v", names)
+	}
+	return names
+}
+
+func TestServiceRole_DeletesNothing(t *testing.T) {
+	t.Parallel()
+	db := withBooks(t)
+	for _, table := range tables(t, db) {
+		for _, sql := range []string{
+			"DELETE FROM " + table, "TRUNCATE " + table, "TRUNCATE " + table + " CASCADE", "DROP TABLE " + table,
+			"ALTER TABLE " + table + " DISABLE TRIGGER ALL",
+		} {
+			if state, _ := attempt(t, db.Pool, sql); state != insufficientPrivilege {
+				t.Errorf("%s: SQLSTATE %q", sql, state)
+			}
+		}
+	}
+	for _, sql := range []string{
+		"SET session_replication_role = replica", "INSERT INTO schema_migrations VALUES (9, false)",
+		"CREATE OR REPLACE FUNCTION refuse_rewrite() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
+	} {
+		if state, _ := attempt(t, db.Pool, sql); state != insufficientPrivilege {
+			t.Errorf("%s: SQLSTATE %q", sql, state)
+		}
+	}
+}
+
+// What names a refund and its money is fixed for the service: only states and what belongs to them may change.
+func TestServiceRole_UpdatesOnlyWhatMayChange(t *testing.T) {
+	t.Parallel()
+	db := withBooks(t)
+	may := map[string][]string{
+		"tenants":  {"require_authorization"},
+		"api_keys": {"expires_at", "revoked_at", "last_used_at"},
+		"orders":   {"captured_cents", "refunded_cents", "customer_id", "customer_email", "customer_name"},
+		"refund_operations": {"state", "provider_refund_id", "provider_key_expires_at", "attempts", "not_sent", "last_send_ended",
+			"doubted_decline", "lease_until", "next_check_at", "failure_code", "settled_at"},
+		"reconciliation_runs": {"run_id", "started_at", "finished_at", "dry_run", "claimed", "succeeded", "failed", "pending", "resent",
+			"needs_attention", "still_unknown", "oldest_unknown_seconds", "errors", "duration_ms", "error"},
+	}
+	rows, err := db.Owner.Query(t.Context(), `
+		SELECT table_name::text, column_name::text FROM information_schema.columns WHERE table_schema = 'public'`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table, column string
+	var all [][2]string
+	if _, err := pgx.ForEachRow(rows, []any{&table, &column}, func() error {
+		all = append(all, [2]string{table, column})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		sql := fmt.Sprintf("UPDATE %s SET %s = %[2]s", c[0], c[1])
+		state, _ := attempt(t, db.Pool, sql)
+		if allowed := slices.Contains(may[c[0]], c[1]); allowed != (state == "") || !allowed && state != insufficientPrivilege && state != generatedAlways {
+			t.Errorf("%s: SQLSTATE %q, want it allowed: %t", sql, state, allowed)
+		}
+	}
+}
+
+func TestServiceRole_WorksAsTheService(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	for _, sql := range []string{books, `SELECT FROM orders FOR NO KEY UPDATE`, `SELECT FROM refund_operations FOR NO KEY UPDATE SKIP LOCKED`} {
+		if _, err := db.Pool.Exec(t.Context(), sql); err != nil {
+			t.Errorf("%.60s: %v", sql, err)
+		}
+	}
+}
+
+func TestHistory_IsPermanentForTheOwnerToo(t *testing.T) {
+	t.Parallel()
+	db := withBooks(t)
+	for _, sql := range []string{
+		`UPDATE ledger_transfers SET amount_cents = 1`,
+		`UPDATE ledger_transfers SET amount_cents = 1 WHERE false`,
+		`INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency)
+		 VALUES ('acme', 'op-1', 1, 'refund', 'merchant', 'customer', 1, 'USD')
+		 ON CONFLICT (tenant_id, operation_id, seq) DO UPDATE SET amount_cents = 1`,
+		`DELETE FROM ledger_transfers`,
+		`TRUNCATE ledger_transfers`,
+		`UPDATE operation_events SET kind = 'x'`,
+		`DELETE FROM operation_events`,
+		`TRUNCATE operation_events`,
+		`DELETE FROM refund_operations`,
+		`TRUNCATE refund_operations`,
+		`TRUNCATE orders CASCADE`,
+		`TRUNCATE tenants CASCADE`,
+	} {
+		if state, _ := attempt(t, db.Owner, sql); state != restrictViolation {
+			t.Errorf("%s: SQLSTATE %q", sql, state)
+		}
+	}
+}
+
+// Tests and operators move time this way; no constraint relates these columns.
+func TestOwner_MovesTime(t *testing.T) {
+	t.Parallel()
+	db := withBooks(t)
+	for _, column := range []string{"lease_until", "next_check_at", "created_at", "provider_key_expires_at"} {
+		for _, value := range []string{"now() - interval '40 days'", "now() + interval '40 days'", "'-infinity'", "'infinity'"} {
+			sql := fmt.Sprintf("UPDATE refund_operations SET %s = %s", column, value)
+			if state, constraint := attempt(t, db.Owner, sql); state != "" {
+				t.Errorf("%s: SQLSTATE %s, constraint %s", sql, state, constraint)
+			}
+		}
+	}
+}
