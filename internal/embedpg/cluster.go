@@ -40,7 +40,7 @@ func (s *Server) ensureCluster(ctx context.Context) error {
 	if s.throwAway() && !s.options.Durable {
 		args = append(args, "--no-sync")
 	}
-	if err := run(s.command(ctx, "initdb", 0, args...), h.account); err != nil {
+	if err := run(s.command(ctx, "initdb", 0, args...), s.runAs()); err != nil {
 		return fmt.Errorf("make the cluster: %w", err)
 	}
 	if err := errors.Join(os.Remove(words), openHBA(fresh), os.Rename(fresh, h.data()), syncFolder(h.place)); err != nil {
@@ -130,7 +130,7 @@ func (s *Server) launch(port int) (*process, error) {
 		return nil, fmt.Errorf("write data folder: %w", err)
 	}
 	// An immediate shutdown: bounded, and safe for the data.
-	p, err := start(cmd, s.home.account, syscall.SIGQUIT)
+	p, err := start(cmd, s.runAs(), syscall.SIGQUIT)
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +138,15 @@ func (s *Server) launch(port int) (*process, error) {
 		p.container = s.home.containerName()
 	}
 	return p, nil
+}
+
+// runAs is the account of the processes that we start: docker's command is the
+// caller's, and the engine changes the account.
+func (s *Server) runAs() account {
+	if s.install.docker() {
+		return self()
+	}
+	return s.home.account
 }
 
 // settings of the server. A persistent cluster is durable whatever its

@@ -82,6 +82,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{options: o, home: h}
 	if err := s.boot(ctx); err != nil {
+		if o.Dir == "" {
+			_ = removeFolder(h.dir) // the next start's sweep tries again
+		}
 		h.close()
 		return nil, err
 	}

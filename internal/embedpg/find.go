@@ -30,6 +30,9 @@ func (i install) docker() bool { return i.bin == "" }
 // findInstall returns the newest binaries, or for an existing cluster those
 // of its major version: Postgres reads no other's data. want 0 = any.
 func findInstall(ctx context.Context, want int) (install, error) {
+	if want != 0 && want < oldestMajor {
+		return install{}, fmt.Errorf("the data folder was made by Postgres %d, and refundd needs %d or newer: name another folder", want, oldestMajor)
+	}
 	found := installed(ctx)
 	for _, i := range found {
 		if want == 0 || i.major == want {

@@ -144,10 +144,14 @@ func sweep(base string) {
 }
 
 func sweepOne(base, dir string) {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+		return // another user's, who must not steer what we end and remove
+	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
 	if err != nil {
 		// Made, and not locked yet: its owner may be about to.
-		if info, errStat := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && errStat == nil && time.Since(info.ModTime()) > time.Hour {
+		if errors.Is(err, fs.ErrNotExist) && time.Since(info.ModTime()) > time.Hour {
 			_ = os.RemoveAll(dir)
 		}
 		return

@@ -22,7 +22,8 @@ type process struct {
 	done      chan struct{} // closed once it has ended and is reaped
 }
 
-// start runs cmd as the account, in a session of its own (a Ctrl-C at the
+// start runs cmd as the account (docker as ourselves: it is the engine that runs
+// the server as another), in a session of its own (a Ctrl-C at the
 // terminal is ours to handle), to be ended by the kernel with onDeath when we
 // die. That signal is tied to the thread that started it, so the goroutine keeps
 // its thread until the process has ended.
