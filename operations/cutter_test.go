@@ -1,0 +1,135 @@
+package operations_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// cutter is a proxy in front of Postgres that cuts the connection at the next COMMIT: before the server sees it, or after
+// the server has applied it and before the client hears of it.
+type cutter struct {
+	URL   string
+	after bool
+	armed atomic.Bool
+	cuts  atomic.Int64
+}
+
+func newCutter(t *testing.T, databaseURL string, after bool) *cutter {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := u.Host
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Host = l.Addr().String()
+	q := u.Query()
+	q.Set("sslmode", "disable")
+	u.RawQuery = q.Encode()
+	c := &cutter{URL: u.String(), after: after}
+	var conns sync.WaitGroup
+	t.Cleanup(func() {
+		_ = l.Close()
+		conns.Wait()
+	})
+	conns.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conns.Go(func() { c.serve(client, server) })
+		}
+	})
+	return c
+}
+
+// arm makes the next COMMIT the one to cut.
+func (c *cutter) arm() { c.armed.Store(true) }
+
+func (c *cutter) serve(client net.Conn, server string) {
+	defer client.Close()
+	upstream, err := net.Dial("tcp", server)
+	if err != nil {
+		return
+	}
+	defer upstream.Close()
+	var silent atomic.Bool // the server's answers no longer reach the client
+	answered := make(chan struct{}, 1)
+	go func() {
+		defer client.Close()
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := upstream.Read(buf)
+			if err != nil {
+				return
+			}
+			if silent.Load() {
+				select {
+				case answered <- struct{}{}:
+				default:
+				}
+				continue
+			}
+			if _, err := client.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+	}()
+	if err := forwardStartup(client, upstream); err != nil {
+		return
+	}
+	for {
+		message, err := readMessage(client)
+		if err != nil {
+			return
+		}
+		if bytes.Contains(message, []byte("commit\x00")) && c.armed.CompareAndSwap(true, false) {
+			c.cuts.Add(1)
+			if c.after {
+				silent.Store(true)
+				if _, err := upstream.Write(message); err == nil {
+					<-answered
+				}
+			}
+			return
+		}
+		if _, err := upstream.Write(message); err != nil {
+			return
+		}
+	}
+}
+
+// forwardStartup passes the one message that has a length but no type.
+func forwardStartup(client io.Reader, upstream io.Writer) error {
+	var length [4]byte
+	if _, err := io.ReadFull(client, length[:]); err != nil {
+		return err
+	}
+	body := make([]byte, binary.BigEndian.Uint32(length[:])-4)
+	if _, err := io.ReadFull(client, body); err != nil {
+		return err
+	}
+	_, err := upstream.Write(append(length[:], body...))
+	return err
+}
+
+func readMessage(client io.Reader) ([]byte, error) {
+	head := make([]byte, 5)
+	if _, err := io.ReadFull(client, head); err != nil {
+		return nil, err
+	}
+	message := make([]byte, 5+binary.BigEndian.Uint32(head[1:])-4)
+	copy(message, head)
+	_, err := io.ReadFull(client, message[5:])
+	return message, err
+}

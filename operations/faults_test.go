@@ -1,0 +1,208 @@
+package operations_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"refundd/operations"
+	"refundd/test/testdb"
+)
+
+func TestSubmitUnderFaults(t *testing.T) {
+	t.Parallel()
+
+	t.Run("OnePoisonedRowAmongAHundred_SpoilsNoOther", func(t *testing.T) {
+		b := newBundle(t)
+		b.order("P", 10000)
+		b.order("Q", 10000)
+		g := b.gate()
+		var all []<-chan outcome
+		for i := range 100 {
+			r := b.approve(fmt.Sprintf("K-%d", i), []string{"P", "Q"}[i%2], 10)
+			if i == 42 {
+				nul := "a\x00b" // the HTTP contract refuses it; Postgres does too (22021)
+				r.Reason = &nul
+			}
+			all = append(all, b.start(t.Context(), r))
+		}
+		b.until("all wait", func() bool { return b.Waiting() == 100 })
+		g.open()
+		for i, done := range all {
+			got := wait(t, done)
+			if i == 42 {
+				if got.err == nil {
+					t.Error("the poisoned refund succeeded")
+				}
+				continue
+			}
+			expect(t, got, operations.StatusProcessed)
+		}
+		if p, q := b.moved("P"), b.moved("Q"); p != 490 || q != 500 {
+			t.Errorf("moved %d and %d, want 490 and 500", p, q)
+		}
+	})
+
+	t.Run("AnOrderThatStaysLocked_CostsTheOthersOneWait", func(t *testing.T) {
+		b := newBundle(t)
+		b.order("P", 10000)
+		b.order("Q", 10000)
+		g := b.gate()
+		var stuck, moving []<-chan outcome
+		for i := range 5 {
+			stuck = append(stuck, b.start(t.Context(), b.approve(fmt.Sprintf("P-%d", i), "P", 10)))
+			moving = append(moving, b.start(t.Context(), b.approve(fmt.Sprintf("Q-%d", i), "Q", 10)))
+		}
+		b.until("all wait", func() bool { return b.Waiting() == 10 })
+		holder := b.rival()
+		holder.lock("P")
+		g.open()
+		for _, done := range moving {
+			expect(t, wait(t, done), operations.StatusProcessed)
+		}
+		for _, done := range stuck {
+			expectErr(t, wait(t, done), operations.ErrDatabaseUnavailable)
+		}
+		holder.commit()
+		if p, q := b.moved("P"), b.moved("Q"); p != 0 || q != 50 {
+			t.Errorf("moved %d and %d, want 0 and 50", p, q)
+		}
+	})
+
+	t.Run("Deadlock_IsTriedAgain", func(t *testing.T) {
+		b := newBundle(t)
+		b.order("A", 100)
+		b.order("B", 100)
+		g := b.gate()
+		onA := b.start(t.Context(), b.approve("KA", "A", 10))
+		onB := b.start(t.Context(), b.approve("KB", "B", 10))
+		b.until("both wait", func() bool { return b.Waiting() == 2 })
+		r := b.rival()
+		r.exec(`SET LOCAL deadlock_timeout = '30s'`) // so that the batch is the one that finds the deadlock, and its victim
+		r.lock("B")
+		g.open()
+		b.untilBlocked(1)
+		r.lock("A") // against the lock order; granted once the batch is the victim
+		r.commit()
+		expect(t, wait(t, onA), operations.StatusProcessed)
+		expect(t, wait(t, onB), operations.StatusProcessed)
+		b.until("the deadlock is counted", func() bool {
+			return b.count(`SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`) > 0
+		})
+		if a, bb := b.moved("A"), b.moved("B"); a != 10 || bb != 10 {
+			t.Errorf("moved %d and %d, want 10 each", a, bb)
+		}
+	})
+
+	t.Run("LostCommitAcknowledgement", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range []struct {
+			name  string
+			after bool
+		}{{"BeforeTheServerAppliedIt", false}, {"AfterTheServerAppliedIt", true}} {
+			t.Run(c.name, func(t *testing.T) {
+				b := newBundle(t)
+				b.order("P", 10000)
+				cutter := newCutter(t, b.db.ServiceURL, c.after)
+				cut := &bundle{Engine: b.engine(testdb.Pool(t, cutter.URL)), t: t}
+				for i := range 5 {
+					r := b.approve(fmt.Sprintf("K-%d", i), "P", 100)
+					cutter.arm()
+					expect(t, cut.submit(r), operations.StatusProcessed)
+					expect(t, cut.submit(r), operations.StatusAlreadyProcessed)
+				}
+				if cuts := cutter.cuts.Load(); cuts != 5 {
+					t.Errorf("%d commits were cut, want 5", cuts)
+				}
+				if got := b.moved("P"); got != 500 {
+					t.Errorf("moved %d, want 500", got)
+				}
+			})
+		}
+	})
+
+	t.Run("CallerThatLeavesTheQueue_NeverExecutes", func(t *testing.T) {
+		b := newBundle(t)
+		b.order("P", 10000)
+		g := b.gate()
+		ctx, leave := context.WithCancel(t.Context())
+		refund := b.start(ctx, b.approve("K", "P", 10))
+		b.until("it waits", func() bool { return b.Waiting() == 1 })
+		leave()
+		expectErr(t, wait(t, refund), operations.ErrDeadlineExceeded)
+		g.open()
+		expect(t, b.submit(b.approve("K2", "P", 10)), operations.StatusProcessed) // the batch after it
+		if got := b.moved("P"); got != 10 {
+			t.Errorf("moved %d, want 10", got)
+		}
+	})
+
+	t.Run("CallerThatLeavesWhileTheOrderIsAwaited_NeverExecutes", func(t *testing.T) {
+		b := newBundle(t)
+		b.order("P", 10000)
+		holder := b.rival()
+		holder.lock("P")
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		refund := b.start(ctx, b.approve("K", "P", 10))
+		b.untilBlocked(1)
+		expectErr(t, wait(t, refund), operations.ErrDeadlineExceeded)
+		holder.commit()
+		expect(t, b.submit(b.approve("K2", "P", 10)), operations.StatusProcessed)
+		if got := b.moved("P"); got != 10 {
+			t.Errorf("moved %d, want 10", got)
+		}
+	})
+
+	t.Run("FullQueue_RefusesAtOnce", func(t *testing.T) {
+		b := newBundle(t, func(c *operations.Config) { c.MaxQueue = 3 })
+		b.order("P", 10000)
+		g := b.gate()
+		var all []<-chan outcome
+		for i := range 3 {
+			all = append(all, b.start(t.Context(), b.approve(fmt.Sprintf("K-%d", i), "P", 10)))
+		}
+		b.until("the queue is full", func() bool { return b.Waiting() == 3 })
+		expectErr(t, b.submit(b.approve("K-3", "P", 10)), operations.ErrOverloaded)
+		g.open()
+		for _, done := range all {
+			expect(t, wait(t, done), operations.StatusProcessed)
+		}
+		expect(t, b.submit(operations.Request{TenantID: tenant, OperationID: "K-3", OrderID: "P", AmountCents: 10}),
+			operations.StatusProcessed)
+	})
+
+	t.Run("Shutdown_AnswersWhatIsQueued", func(t *testing.T) {
+		b := newBundle(t)
+		b.order("P", 10000)
+		e, err := operations.New(operations.Config{Pool: b.db.Pool})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- e.Run(ctx) }()
+		late := &bundle{Engine: e, t: t}
+		holder := b.rival()
+		holder.lock("P")
+		var all []<-chan outcome
+		for i := range 20 {
+			all = append(all, late.start(t.Context(), b.approve(fmt.Sprintf("K-%d", i), "P", 10)))
+		}
+		b.until("the others wait", func() bool { return e.Waiting() > 10 })
+		stop()
+		holder.commit()
+		for _, done := range all {
+			if got := wait(t, done); got.err != nil && !strings.Contains(got.String(), operations.ErrOverloaded.Error()) {
+				t.Errorf("refund %s: %s", got.request.OperationID, got)
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		expectErr(t, late.submit(b.approve("K-late", "P", 10)), operations.ErrOverloaded)
+		b.moved("P")
+	})
+}
