@@ -249,8 +249,8 @@ func (b *bundle) gate() *gate {
 	for i := range workers {
 		id := fmt.Sprintf("gate-%d", i)
 		g.held = append(g.held, b.start(b.t.Context(), b.approve(id, id, 1)))
+		b.untilBlocked(int64(i + 1))
 	}
-	b.untilBlocked(workers)
 	return g
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -126,10 +125,7 @@ func TestSubmit(t *testing.T) {
 				winner.claim(w) // without the order's lock: the INSERT itself is what waits
 				loser := b.start(t.Context(), r)
 				b.untilBlocked(1)
-				go func() {
-					time.Sleep(20 * time.Millisecond)
-					c.ends(winner)
-				}()
+				c.ends(winner)
 				c.want(t, wait(t, loser))
 				if c.moved == c.rival { // the winner's debit, which it could not make while the loser held the order
 					b.exec(`UPDATE orders SET refunded_cents = refunded_cents + $1 WHERE order_id = 'P'`, c.rival)
