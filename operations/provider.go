@@ -1,0 +1,110 @@
+package operations
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
+
+// Provider moves money outside of our database. An implementation calls the provider once per method call: it never sends
+// again by itself, and it never turns what it does not understand into an outcome.
+//
+// Both methods answer either an outcome or a *ProviderError of exactly one kind.
+type Provider interface {
+	// Refund asks for the refund under r.Key. Asked again with the same key, the provider executes nothing new.
+	Refund(ctx context.Context, r ProviderRequest) (ProviderResult, error)
+	// Lookup finds the refund of r.TenantID and r.OperationID, of the same amount and currency.
+	Lookup(ctx context.Context, r ProviderRequest) (ProviderResult, error)
+}
+
+// ProviderRequest names one refund to a provider.
+type ProviderRequest struct {
+	TenantID         string // goes, with OperationID, into the provider's metadata
+	OperationID      string
+	Key              string // the idempotency key, the same on every attempt, for ever
+	PaymentRef       string // the captured payment
+	AmountCents      int64  // minor units
+	Currency         string // ISO 4217
+	ProviderRefundID string // the provider's name of the refund, where it is known already
+}
+
+// Outcome is what a provider says of a refund.
+type Outcome string
+
+// The outcomes.
+const (
+	OutcomeSucceeded Outcome = "succeeded"
+	OutcomePending   Outcome = "pending"  // accepted, its final word is to come
+	OutcomeDeclined  Outcome = "declined" // it did not happen, or it failed later
+)
+
+// ProviderResult is a provider's outcome.
+type ProviderResult struct {
+	Outcome          Outcome
+	ProviderRefundID string // empty for a decline that made no refund
+	DeclineCode      string // one of the Decline constants, for OutcomeDeclined
+	RequestID        string // the provider's name of the exchange, for its support
+}
+
+// Decline codes: the closed list. Any other code of a provider's is of kind ErrorUnknown.
+const (
+	DeclineInsufficientFunds  = "insufficient_funds" // of the merchant's balance
+	DeclineChargeDisputed     = "charge_disputed"
+	DeclineExpiredCard        = "expired_or_canceled_card"
+	DeclineUnknownPayment     = "unknown_payment"
+	DeclineLost               = "lost_or_stolen_card"
+	DeclineDeclined           = "declined"                  // no further reason given
+	DeclineAlreadyRefunded    = "already_refunded"          // may be our own success in disguise
+	DeclineExceedsUnrefunded  = "amount_exceeds_unrefunded" // may be our own success in disguise
+	DeclineRefundFailed       = "refund_failed"             // executed, then failed at the bank
+	FailureLate               = "late_failure"              // failure code of a refund that succeeded and then failed
+	FailureOverRefund         = "over_refund"               // paid, but the order's remainder does not cover it
+	FailureResolvedByOperator = "resolved_failed"           // a human's decision
+)
+
+// ErrorKind tells what is known after a call that brought no outcome.
+type ErrorKind string
+
+// The kinds.
+const (
+	ErrorNotSent       ErrorKind = "not_sent"      // no byte of any attempt was written, or the provider refused with 429
+	ErrorUnknown       ErrorKind = "unknown"       // timeout, reset, truncated answer, 5xx, a code that is not in the closed list
+	ErrorMisconfigured ErrorKind = "misconfigured" // 401, 403: an operator must act
+	ErrorNotFound      ErrorKind = "not_found"     // Lookup only: none of ours
+	ErrorContradictory ErrorKind = "contradictory" // Lookup only: two of ours, or another amount or currency
+)
+
+// ProviderError is a call without an outcome. Its cause may quote the provider and is never stored or shown; only Kind is.
+type ProviderError struct {
+	Kind      ErrorKind
+	RequestID string
+	Cause     error
+}
+
+func (e *ProviderError) Error() string {
+	if e.Cause == nil {
+		return "provider: " + string(e.Kind)
+	}
+	return fmt.Sprintf("provider: %s: %v", e.Kind, e.Cause)
+}
+
+func (e *ProviderError) Unwrap() error { return e.Cause }
+
+// ProviderSetup is a provider with what it documents of its keys.
+type ProviderSetup struct {
+	Provider     Provider
+	KeyRetention time.Duration // how long the provider remembers an idempotency key
+	MaxKeyLength int           // bytes
+}
+
+// key is the idempotency key of an operation at this provider, on every attempt.
+func (s ProviderSetup) key(k operationKey) string {
+	plain := k.TenantID + ":" + k.OperationID
+	if len(plain) <= s.MaxKeyLength {
+		return plain
+	}
+	sum := sha256.Sum256([]byte(plain))
+	return hex.EncodeToString(sum[:])
+}
