@@ -28,25 +28,49 @@ func (s *Server) ensureCluster(ctx context.Context) error {
 	if h.version() != 0 {
 		return h.link()
 	}
-	fresh := h.data() + ".new-" + rand.Text()
+	var fresh string
+	var err error
+	for _, ctype := range ctypes() {
+		if fresh, err = s.initdb(ctx, ctype); err == nil {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make the cluster: %w", err)
+	}
+	if err := errors.Join(openHBA(fresh), os.Rename(fresh, h.data()), syncFolder(h.place)); err != nil {
+		return fmt.Errorf("make the cluster: %w", err)
+	}
+	return h.link()
+}
+
+// ctypes are the locales to try, by which letters fold their case: all of
+// Unicode's, which C does not, and C where the system has no other.
+func ctypes() []string {
+	if runtime.GOOS == "darwin" {
+		return []string{"UTF-8", "C"}
+	}
+	return []string{"C.UTF-8", "C"}
+}
+
+// initdb makes a cluster in a folder of its own and returns that folder.
+func (s *Server) initdb(ctx context.Context, ctype string) (string, error) {
+	fresh := s.home.data() + ".new-" + rand.Text()
 	words := fresh + ".password"
-	if err := h.give(fresh, words, s.password); err != nil {
-		return err
+	if err := s.home.give(fresh, words, s.password); err != nil {
+		return "", err
 	}
 	args := []string{
 		"-D", fresh, "--username", superuser, "--pwfile", words, "--auth", "scram-sha-256",
-		"--encoding", "UTF8", "--locale", "C", "--lc-ctype", ctype(), "--data-checksums",
+		"--encoding", "UTF8", "--locale", "C", "--lc-ctype", ctype, "--data-checksums",
 	}
 	if s.throwAway() && !s.options.Durable {
 		args = append(args, "--no-sync")
 	}
 	if err := run(s.command(ctx, "initdb", 0, args...), s.runAs()); err != nil {
-		return fmt.Errorf("make the cluster: %w", err)
+		return "", errors.Join(err, removeFolder(fresh), os.Remove(words))
 	}
-	if err := errors.Join(os.Remove(words), openHBA(fresh), os.Rename(fresh, h.data()), syncFolder(h.place)); err != nil {
-		return fmt.Errorf("make the cluster: %w", err)
-	}
-	return h.link()
+	return fresh, os.Remove(words)
 }
 
 // give makes the folder and the password file that initdb reads, as the
@@ -59,7 +83,7 @@ func (h *home) give(folder, words, password string) error {
 		os.Chown(words, h.account.uid, h.account.gid),
 	)
 	if err != nil {
-		return fmt.Errorf("make the cluster: %w", err)
+		return fmt.Errorf("make its folder: %w", err)
 	}
 	return nil
 }
@@ -96,14 +120,6 @@ func syncFolder(dir string) error {
 		return err
 	}
 	return errors.Join(f.Sync(), f.Close())
-}
-
-// ctype folds the case of all of Unicode, which C does not.
-func ctype() string {
-	if runtime.GOOS == "darwin" {
-		return "UTF-8"
-	}
-	return "C.UTF-8"
 }
 
 func (s *Server) throwAway() bool { return s.options.Dir == "" }

@@ -40,7 +40,7 @@ var ErrInUse = errors.New("the data folder is in use")
 const (
 	superuser = "refundd"          // the bootstrap role: owner of everything, with CREATEDB and CREATEROLE
 	marker    = "refundd-embedded" // cluster_name: tells our postmasters and their children from anybody else's
-	startWait = 2 * time.Minute    // crash recovery included
+	startWait = 5 * time.Minute    // crash recovery, and the pull of an image, included
 	stopWait  = 10 * time.Second   // a fast shutdown, where the caller names no deadline
 	killWait  = 10 * time.Second   // for SIGKILLed processes to leave the process table
 )
@@ -99,7 +99,7 @@ func (s *Server) boot(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if s.install, err = findInstall(ctx, s.home.version()); err != nil {
+	if s.install, err = findInstall(ctx, s.home.version(), packaged); err != nil {
 		return err
 	}
 	if s.password, err = s.home.readOrMakePassword(); err != nil {

@@ -1,4 +1,12 @@
 package embedpg
 
+import "context"
+
 // MemoryBase lets the tests keep their folders where clusters are made fast.
 var MemoryBase = memoryBase
+
+// FindNothing looks for a Postgres where there is none but what PATH leads to.
+func FindNothing(ctx context.Context) error {
+	_, err := findInstall(ctx, 0, nil)
+	return err
+}

@@ -19,6 +19,19 @@ const (
 	imageMajor  = 17 // of the image, for a new cluster
 )
 
+// packaged is where packages put the server's binaries; .ci/need looks there too.
+var packaged = []string{
+	"/usr/lib/postgresql/*/bin",          // Debian
+	"/usr/pgsql-*/bin",                   // the rpms of postgresql.org
+	"/usr/lib/postgresql*/bin",           // SUSE
+	"/usr/libexec/postgresql*",           // Alpine
+	"/opt/homebrew/opt/postgresql@*/bin", // Homebrew, Apple silicon
+	"/usr/local/opt/postgresql@*/bin",    // Homebrew, Intel
+	"/home/linuxbrew/.linuxbrew/opt/postgresql@*/bin",
+	"/Applications/Postgres.app/Contents/Versions/*/bin",
+	"/usr/local/pgsql/bin", // from source
+}
+
 // install is a way to run Postgres: server binaries in a folder, or Docker.
 type install struct {
 	bin   string // folder of initdb and postgres; "" = Docker
@@ -29,11 +42,11 @@ func (i install) docker() bool { return i.bin == "" }
 
 // findInstall returns the newest binaries, or for an existing cluster those
 // of its major version: Postgres reads no other's data. want 0 = any.
-func findInstall(ctx context.Context, want int) (install, error) {
+func findInstall(ctx context.Context, want int, packaged []string) (install, error) {
 	if want != 0 && want < oldestMajor {
 		return install{}, fmt.Errorf("the data folder was made by Postgres %d, and refundd needs %d or newer: name another folder", want, oldestMajor)
 	}
-	found := installed(ctx)
+	found := installed(ctx, packaged)
 	for _, i := range found {
 		if want == 0 || i.major == want {
 			return i, nil
@@ -49,24 +62,14 @@ func findInstall(ctx context.Context, want int) (install, error) {
 }
 
 // installed lists server binaries of a usable version, newest first.
-func installed(ctx context.Context) []install {
+func installed(ctx context.Context, packaged []string) []install {
 	var dirs []string
 	if p, err := exec.LookPath("postgres"); err == nil {
 		if p, err = filepath.EvalSymlinks(p); err == nil {
 			dirs = append(dirs, filepath.Dir(p))
 		}
 	}
-	for _, pattern := range []string{
-		"/usr/lib/postgresql/*/bin",          // Debian
-		"/usr/pgsql-*/bin",                   // rpm of postgresql.org
-		"/usr/lib/postgresql*/bin",           // SUSE
-		"/usr/libexec/postgresql*",           // Alpine
-		"/opt/homebrew/opt/postgresql@*/bin", // Homebrew, Apple silicon
-		"/usr/local/opt/postgresql@*/bin",    // Homebrew, Intel
-		"/home/linuxbrew/.linuxbrew/opt/postgresql@*/bin",
-		"/Applications/Postgres.app/Contents/Versions/*/bin",
-		"/usr/local/pgsql/bin", // from source
-	} {
+	for _, pattern := range packaged {
 		more, _ := filepath.Glob(pattern) // the patterns are well-formed
 		dirs = append(dirs, more...)
 	}

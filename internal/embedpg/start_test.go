@@ -263,3 +263,10 @@ func TestDone_TellsThatTheServerEndedByItself(t *testing.T) {
 		t.Fatal("never told")
 	}
 }
+
+func TestStart_WithoutAnyPostgresSaysWhatToInstall(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if err := embedpg.FindNothing(t.Context()); !errors.Is(err, embedpg.ErrNoPostgres) {
+		t.Errorf("err = %v", err)
+	}
+}

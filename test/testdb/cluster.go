@@ -28,7 +28,7 @@ const (
 	prefix      = "refundd_test_" // of every database that this package makes
 	serviceUser = "refundd_test_service"
 	lockClass   = 0x7e57db // of our advisory locks; 0 = preparing, else a living process's run
-	prepareWait = 2 * time.Minute
+	prepareWait = 6 * time.Minute
 	cleanWait   = time.Minute
 )
 
