@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -159,6 +160,7 @@ func (x *exchange) write(rep reply, body []byte, p *problem) {
 		return
 	}
 	rep.describe(h)
+	h["Content-Length"] = []string{strconv.Itoa(len(body))}
 	x.w.WriteHeader(rep.status)
 	// A caller that left is not told anything; its next attempt meets the stored outcome.
 	_, _ = x.w.Write(body)

@@ -93,7 +93,10 @@ func (n *integer) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	return nil
 }
 
-// encode writes v as JSON; maps in the order of their names, so that equal receipts are equal bytes.
+// wire writes maps in the order of their names, so that equal receipts are equal bytes, and never fails on a text.
+var wire = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
+
+// encode writes v as JSON.
 func encode(v any) ([]byte, error) {
-	return json.Marshal(v, json.Deterministic(true))
+	return json.Marshal(v, wire)
 }

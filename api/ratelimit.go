@@ -77,6 +77,6 @@ func (l *limiter) sweep(now time.Time) {
 
 // describe tells the caller where it stands (draft-ietf-httpapi-ratelimit-headers-10).
 func (st *standing) describe(h http.Header) {
-	h["Ratelimit-Policy"] = st.limiter.policy
-	h["Ratelimit"] = []string{`"key";r=` + strconv.Itoa(st.remaining) + `;t=` + strconv.Itoa(st.reset)}
+	h["RateLimit-Policy"] = st.limiter.policy // spelled as the draft does
+	h["RateLimit"] = []string{`"key";r=` + strconv.Itoa(st.remaining) + `;t=` + strconv.Itoa(st.reset)}
 }
