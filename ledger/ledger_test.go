@@ -272,7 +272,7 @@ func TestFind_TellsWhatIsHeld(t *testing.T) {
 	}
 }
 
-func TestDebit(t *testing.T) {
+func TestPost(t *testing.T) {
 	t.Parallel()
 
 	t.Run("BeyondTheCapture_IsRefusedByTheOrdersRow", func(t *testing.T) {
@@ -282,10 +282,12 @@ func TestDebit(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		entry := func(order, id string, amount int64) ledger.Entry {
-			return ledger.Entry{OrderKey: ledger.OrderKey{TenantID: "a", OrderID: order}, OperationID: id, AmountCents: amount, Currency: "USD"}
+		entry := func(order, id string, amount int64) ledger.Posting {
+			return ledger.Debit(ledger.Entry{
+				OrderKey: ledger.OrderKey{TenantID: "a", OrderID: order}, OperationID: id, AmountCents: amount, Currency: "USD",
+			})
 		}
-		for name, entries := range map[string][]ledger.Entry{
+		for name, postings := range map[string][]ledger.Posting{
 			"one too large":     {entry("P", "1", 10001)},
 			"a sum too large":   {entry("P", "1", 6000), entry("P", "2", 6000)},
 			"beside a good one": {entry("Q", "1", 1), entry("P", "2", 10001)},
@@ -293,7 +295,7 @@ func TestDebit(t *testing.T) {
 			"a negative one":    {entry("P", "1", -1)},
 		} {
 			err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
-				return ledger.Debit(t.Context(), tx, time.Now(), entries)
+				return ledger.Post(t.Context(), tx, time.Now(), postings)
 			})
 			var pgErr *pgconn.PgError
 			if !errors.As(err, &pgErr) || pgErr.Code[:2] != "23" && pgErr.Code[:2] != "22" {
@@ -313,9 +315,9 @@ func TestDebit(t *testing.T) {
 	t.Run("OfAnUnknownOrder_IsAnError", func(t *testing.T) {
 		db := books(t)
 		err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
-			return ledger.Debit(t.Context(), tx, time.Now(), []ledger.Entry{{
+			return ledger.Post(t.Context(), tx, time.Now(), []ledger.Posting{ledger.Debit(ledger.Entry{
 				OrderKey: ledger.OrderKey{TenantID: "a", OrderID: "nowhere"}, OperationID: "K", AmountCents: 1, Currency: "USD",
-			}})
+			})})
 		})
 		if err == nil {
 			t.Error("debited an order that does not exist")

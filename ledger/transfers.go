@@ -33,12 +33,46 @@ type Transfer struct {
 	CreatedAt     time.Time
 }
 
-// Entry is one refund to be debited from its order.
+// Entry names the money of one operation.
 type Entry struct {
 	OrderKey
 	OperationID string
 	AmountCents int64 // minor units
 	Currency    string
+}
+
+// Posting is one transfer to be written, as the seq-th of its operation.
+type Posting struct {
+	Entry
+	kind Kind
+	seq  int
+}
+
+// Debit refunds without a provider: merchant → customer, the whole of the operation.
+func Debit(e Entry) Posting { return Posting{e, KindRefund, 1} }
+
+// Hold reserves the money of a refund at a provider: merchant → in_transit.
+func Hold(e Entry, seq int) Posting { return Posting{e, KindHold, seq} }
+
+// Settle ends a hold whose refund the provider paid: in_transit → customer.
+func Settle(e Entry, seq int) Posting { return Posting{e, KindSettle, seq} }
+
+// Release ends a hold whose refund the provider did not pay: in_transit → merchant. The order has its remainder back.
+func Release(e Entry, seq int) Posting { return Posting{e, KindRelease, seq} }
+
+// Reverse takes a paid refund back that failed afterwards: customer → merchant. The order has its remainder back.
+func Reverse(e Entry, seq int) Posting { return Posting{e, KindReversal, seq} }
+
+// accounts are what each kind moves between, and what it does to its order's balance.
+var accounts = map[Kind]struct {
+	debit, credit string
+	balance       int64
+}{
+	KindRefund:   {"merchant", "customer", +1},
+	KindHold:     {"merchant", "in_transit", +1},
+	KindSettle:   {"in_transit", "customer", 0},
+	KindRelease:  {"in_transit", "merchant", -1},
+	KindReversal: {"customer", "merchant", -1},
 }
 
 // Lock queues the row locks on orders, in the order that all of the service locks them in, and afterwards hands those that
@@ -67,44 +101,68 @@ func Lock(b *pgx.Batch, keys []OrderKey, found func([]Order)) {
 	})
 }
 
-// Debit posts refunds without a provider, all at the time at: one transfer merchant → customer for each entry, and each
-// order's balance once by the sum of its entries. The orders are locked by the caller, who also checked their remainders;
-// the CHECK on the order refuses what would exceed the capture all the same.
-func Debit(ctx context.Context, tx pgx.Tx, at time.Time, entries []Entry) error {
-	n := len(entries)
-	tenants, orders, ids := make([]string, n), make([]string, n), make([]string, n)
-	amounts, currencies := make([]int64, n), make([]string, n)
-	distinct := make(map[OrderKey]struct{}, n)
-	for i, e := range entries {
-		tenants[i], orders[i], ids[i] = e.TenantID, e.OrderID, e.OperationID
-		amounts[i], currencies[i] = e.AmountCents, e.Currency
-		distinct[e.OrderKey] = struct{}{}
+// Post writes transfers, all at the time at, and changes each order's balance once by their sum. The orders are locked by
+// the caller, who also checked their remainders; the CHECK on the order refuses what would exceed the capture all the same.
+func Post(ctx context.Context, tx pgx.Tx, at time.Time, postings []Posting) error {
+	if len(postings) == 0 {
+		return nil
 	}
-	var posted, debited int
+	c := newColumns(postings)
+	var posted, changed int
 	err := tx.QueryRow(ctx, `
-		WITH entry AS MATERIALIZED (
-			SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[])
-				AS e (tenant_id, order_id, operation_id, amount_cents, currency)
+		WITH posting AS MATERIALIZED (
+			SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::int[],
+				$8::text[], $9::text[], $10::bigint[])
+				AS p (tenant_id, order_id, operation_id, amount_cents, currency, kind, seq, debit_account, credit_account, change)
 		), posted AS (
 			INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
 				amount_cents, currency, created_at)
-			SELECT tenant_id, operation_id, 1, 'refund', 'merchant', 'customer', amount_cents, currency, $6
-			FROM entry
+			SELECT tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency, $11
+			FROM posting
 			RETURNING 1
-		), debited AS (
-			UPDATE orders o SET refunded_cents = o.refunded_cents + d.amount_cents
-			FROM (SELECT tenant_id, order_id, sum(amount_cents)::bigint AS amount_cents
-			      FROM entry GROUP BY tenant_id, order_id) d
+		), changed AS (
+			UPDATE orders o SET refunded_cents = o.refunded_cents + d.change
+			FROM (SELECT tenant_id, order_id, sum(change)::bigint AS change
+			      FROM posting GROUP BY tenant_id, order_id HAVING sum(change) <> 0) d
 			WHERE o.tenant_id = d.tenant_id AND o.order_id = d.order_id
 			RETURNING 1
 		)
-		SELECT (SELECT count(*) FROM posted), (SELECT count(*) FROM debited)`,
-		tenants, orders, ids, amounts, currencies, at).Scan(&posted, &debited)
+		SELECT (SELECT count(*) FROM posted), (SELECT count(*) FROM changed)`,
+		c.tenants, c.orders, c.operations, c.amounts, c.currencies, c.kinds, c.seqs, c.debits, c.credits, c.changes, at).
+		Scan(&posted, &changed)
 	if err != nil {
-		return fmt.Errorf("debit orders: %w", err)
+		return fmt.Errorf("post transfers: %w", err)
 	}
-	if posted != n || debited != len(distinct) {
-		return fmt.Errorf("debit orders: %d transfers and %d orders, want %d and %d", posted, debited, n, len(distinct))
+	if posted != len(postings) || changed != c.distinct {
+		return fmt.Errorf("post transfers: %d transfers and %d orders, want %d and %d", posted, changed, len(postings), c.distinct)
 	}
 	return nil
+}
+
+// columns are the postings as the arrays that one statement takes.
+type columns struct {
+	tenants, orders, operations, currencies, kinds, debits, credits []string
+	amounts, changes                                                []int64
+	seqs                                                            []int32
+	distinct                                                        int // orders whose balance changes
+}
+
+func newColumns(postings []Posting) columns {
+	n := len(postings)
+	s := func() []string { return make([]string, n) }
+	c := columns{s(), s(), s(), s(), s(), s(), s(), make([]int64, n), make([]int64, n), make([]int32, n), 0}
+	balance := make(map[OrderKey]int64, n)
+	for i, p := range postings {
+		a := accounts[p.kind]
+		c.tenants[i], c.orders[i], c.operations[i] = p.TenantID, p.OrderID, p.OperationID
+		c.currencies[i], c.kinds[i], c.debits[i], c.credits[i] = p.Currency, string(p.kind), a.debit, a.credit
+		c.amounts[i], c.changes[i], c.seqs[i] = p.AmountCents, p.AmountCents*a.balance, int32(p.seq)
+		balance[p.OrderKey] += c.changes[i]
+	}
+	for _, change := range balance {
+		if change != 0 {
+			c.distinct++
+		}
+	}
+	return c
 }

@@ -44,14 +44,11 @@ func claim(ctx context.Context, tx pgx.Tx, calls []*call) ([]verdict, error) {
 		return verdicts, nil
 	}
 	at := agreed[calls[passed[0]].key].at
-	entries, err := insertClaims(ctx, tx, at, calls, passed, orders, verdicts)
+	postings, err := insertClaims(ctx, tx, at, calls, passed, orders, verdicts)
 	if err != nil {
 		return nil, err
 	}
-	if len(entries) == 0 {
-		return verdicts, nil
-	}
-	return verdicts, ledger.Debit(ctx, tx, at, entries)
+	return verdicts, ledger.Post(ctx, tx, at, postings)
 }
 
 // lockAndRead locks the orders of the calls, and then, in new statements, reads what may have committed while it waited for
@@ -182,7 +179,7 @@ func (c *call) allowed(order Order, exists bool, t terms) error {
 // returned. The others' keys were claimed by somebody else between the re-reading and the INSERT.
 func insertClaims(ctx context.Context, tx pgx.Tx, at time.Time, calls []*call, passed []int,
 	orders map[OrderKey]Order, verdicts []verdict,
-) ([]ledger.Entry, error) {
+) ([]ledger.Posting, error) {
 	place := make(map[string]int, len(passed))
 	rows := newClaimRows(len(passed))
 	for _, i := range passed {
@@ -199,22 +196,19 @@ func insertClaims(ctx context.Context, tx pgx.Tx, at time.Time, calls []*call, p
 		return nil, err
 	}
 	mine := make(map[int]struct{}, len(won))
-	entries := make([]ledger.Entry, 0, len(won))
+	postings := make([]ledger.Posting, 0, len(won))
 	for _, refundID := range won {
 		i := place[refundID]
 		mine[i] = struct{}{}
 		op := verdicts[i].stored
-		entries = append(entries, ledger.Entry{
-			OrderKey:    OrderKey{TenantID: op.TenantID, OrderID: op.OrderID},
-			OperationID: op.OperationID, AmountCents: op.AmountCents, Currency: op.Currency,
-		})
+		postings = append(postings, ledger.Debit(op.entry()))
 	}
 	for _, i := range passed {
 		if _, ok := mine[i]; !ok {
 			verdicts[i].stored = nil
 		}
 	}
-	return entries, nil
+	return postings, nil
 }
 
 // succeeded is the row of a refund without a provider: claimed and settled at once.

@@ -1,6 +1,10 @@
 package operations
 
-import "time"
+import (
+	"time"
+
+	"refundd/ledger"
+)
 
 // State is where an operation stands.
 type State string
@@ -54,4 +58,12 @@ type Operation struct {
 	FailureCode      *string
 	CreatedAt        time.Time
 	SettledAt        *time.Time
+}
+
+// entry is the operation's money for the ledger.
+func (o Operation) entry() ledger.Entry {
+	return ledger.Entry{
+		OrderKey:    OrderKey{TenantID: o.TenantID, OrderID: o.OrderID},
+		OperationID: o.OperationID, AmountCents: o.AmountCents, Currency: o.Currency,
+	}
 }
