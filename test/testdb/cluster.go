@@ -152,6 +152,7 @@ func (c *cluster) makeService(ctx context.Context) error {
 			CREATE ROLE `+serviceUser+` LOGIN IN ROLE refundd_service;
 		END IF;
 	END $$;
+	GRANT `+serviceUser+` TO CURRENT_USER; -- DROP DATABASE ends a forgotten session of it
 	ALTER ROLE `+serviceUser+` PASSWORD '`+password+`';
 	ALTER ROLE `+serviceUser+` SET statement_timeout = '30s';
 	ALTER ROLE `+serviceUser+` SET lock_timeout = '10s';

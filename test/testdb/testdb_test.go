@@ -1,7 +1,14 @@
 package testdb_test
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 
@@ -11,7 +18,96 @@ import (
 	"refundd/test/testdb"
 )
 
+// keepDatabase, when set, makes this test binary a process that makes a test
+// database, says its name, and lives until it is killed.
+const keepDatabase = "TESTDB_TEST_KEEP"
+
 func TestMain(m *testing.M) { testdb.Main(m) }
+
+func keepUntilKilled(t *testing.T) {
+	t.Helper()
+	db := testdb.New(t)
+	if _, err := db.Pool.Exec(t.Context(), insertTenant); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println("database", db.Name)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// otherProcess runs a test process that keeps a database of the named cluster.
+func otherProcess(t *testing.T, databaseURL string) (name string, end func()) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestSharedCluster_WithAnOrdinaryOwner$", "-test.v")
+	cmd.Env = append(os.Environ(), keepDatabase+"=1", "TEST_DATABASE_URL="+databaseURL)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		_ = cmd.Wait()
+	})
+	said := bufio.NewScanner(stdout)
+	for said.Scan() {
+		if _, name, ok := strings.Cut(said.Text(), "database "); ok {
+			return name, func() {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			}
+		}
+		t.Log(said.Text())
+	}
+	t.Fatal("the other process made no database")
+	return "", nil
+}
+
+func databases(t *testing.T, s *embedpg.Server) string {
+	t.Helper()
+	var names string
+	err := testdb.Pool(t, s.URL()).QueryRow(t.Context(), `SELECT coalesce(string_agg(datname, ' '), '') FROM pg_database`).Scan(&names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestSharedCluster_WithAnOrdinaryOwner(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(keepDatabase) != "" {
+		keepUntilKilled(t)
+		return
+	}
+	s := testdb.Start(t, embedpg.Options{})
+	for _, sql := range []string{
+		`CREATE ROLE tester LOGIN CREATEDB CREATEROLE PASSWORD 'of the test'`,
+		`CREATE DATABASE tester OWNER tester`,
+	} {
+		if _, err := testdb.Pool(t, s.URL()).Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u, err := url.Parse(s.DatabaseURL("tester"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword("tester", "of the test")
+
+	killed, kill := otherProcess(t, u.String())
+	living, _ := otherProcess(t, u.String())
+	kill()
+	otherProcess(t, u.String())
+	names := databases(t, s)
+	if strings.Contains(names, killed) || !strings.Contains(names, living) {
+		t.Errorf("killed process's %s, living one's %s: there are %s", killed, living, names)
+	}
+}
 
 const insertTenant = `INSERT INTO tenants (tenant_id) VALUES ('acme')`
 
