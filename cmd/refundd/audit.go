@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"strconv"
+
+	"refundd/reconcile"
+)
+
+type auditCmd struct {
+	database
+	JSON bool `name:"json" help:"Print one JSON object."`
+}
+
+// auditReport is the report as JSON.
+type auditReport struct {
+	Operations int64      `json:"operations"`
+	Transfers  int64      `json:"transfers"`
+	Orders     int64      `json:"orders"`
+	LieCount   int64      `json:"lie_count"`
+	Lies       []auditLie `json:"lies"`
+}
+
+type auditLie struct {
+	Rule        string `json:"rule"`
+	TenantID    string `json:"tenant_id"`
+	OrderID     string `json:"order_id"`
+	OperationID string `json:"operation_id"`
+	Detail      string `json:"detail"`
+}
+
+// Run proves the books and prints what contradicts them; that ends with errFound.
+func (a auditCmd) Run(ctx context.Context, c console) error {
+	pool, err := a.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	report, err := reconcile.Audit(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if err := a.print(c, report); err != nil {
+		return err
+	}
+	if report.LieCount > 0 {
+		return errFound
+	}
+	return nil
+}
+
+func (a auditCmd) print(c console, r reconcile.Report) error {
+	if a.JSON {
+		out := auditReport{Operations: r.Operations, Transfers: r.Transfers, Orders: r.Orders, LieCount: r.LieCount, Lies: []auditLie{}}
+		for _, l := range r.Lies {
+			out.Lies = append(out.Lies, auditLie{string(l.Rule), l.TenantID, l.OrderID, l.OperationID, l.Detail})
+		}
+		return printJSON(c, out)
+	}
+	verdict := "the books balance"
+	if r.LieCount > 0 {
+		verdict = strconv.FormatInt(r.LieCount, 10) + " lies"
+	}
+	c.printf("%d operations, %d transfers, %d orders: %s\n", r.Operations, r.Transfers, r.Orders, verdict)
+	for _, l := range r.Lies {
+		c.printf("%s tenant=%s order=%s operation=%s: %s\n", l.Rule, orDash(l.TenantID), orDash(l.OrderID), orDash(l.OperationID), l.Detail)
+	}
+	if r.Truncated {
+		c.printf("only the first %d are named\n", len(r.Lies))
+	}
+	return nil
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

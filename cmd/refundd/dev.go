@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"refundd/access"
+)
+
+// A stop takes less than 5 s, all together.
+const (
+	devGrace        = 2 * time.Second // for requests in flight
+	devPatience     = 3 * time.Second // for what still waits in Postgres; then its sessions are ended
+	devStopPostgres = time.Second     // for Postgres, which is killed then
+)
+
+type devCmd struct {
+	database
+	serviceFlags
+	Addr string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the API is served (default ${default}; port 0 takes a free one)."`
+	Data string `default:".refundd" placeholder:"FOLDER" help:"Where the Postgres of its own, keys and dev.json are kept (default ${default})."`
+}
+
+// Run serves with a Postgres, a tenant, orders and approvals of its own until it is told to stop. To be told so while it
+// starts is no failure.
+func (d devCmd) Run(ctx context.Context, c console) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	folder, err := openFolder(d.Data)
+	if err != nil {
+		return err
+	}
+	defer folder.close()
+	err = d.runIn(ctx, c, folder)
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder) error {
+	public, admin, err := listenBoth(ctx, d.Addr, d.AdminAddr)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = errors.Join(public.Close(), admin.Close()) }() // for the ways out that do not serve
+	postgres, err := d.openPostgres(ctx, folder, c.log)
+	if err != nil {
+		return err
+	}
+	defer postgres.stop()
+	secrets, err := folder.secrets()
+	if err != nil {
+		return err
+	}
+	pool, err := postgres.login(ctx, secrets, d.PoolSize)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	service, err := newService(c.log, pool, d.serviceFlags)
+	if err != nil {
+		return err
+	}
+	if err := d.prepare(ctx, service, folder, &secrets); err != nil {
+		return err
+	}
+	record := devRecord{
+		URL: reachable(public), AdminURL: reachable(admin), DatabaseURL: postgres.url, TenantID: devTenant, APIKey: secrets.APIKey,
+	}
+	defer func() { _ = folder.forget() }()
+	return postgres.guard(ctx, secrets.Role, func(ctx context.Context) error {
+		return service.run(ctx, public, admin, devGrace, func() error {
+			if err := folder.announce(record); err != nil {
+				return err
+			}
+			c.printf("%s", tour(record))
+			return nil
+		})
+	})
+}
+
+// login makes the service's role and answers a pool that works as it.
+func (p *devPostgres) login(ctx context.Context, s devSecrets, size int32) (*pgxpool.Pool, error) {
+	if err := p.createRole(ctx, s); err != nil {
+		return nil, err
+	}
+	config, err := database{p.url}.serveConfig(size)
+	if err != nil {
+		return nil, err
+	}
+	config.ConnConfig.User, config.ConnConfig.Password = s.Role, s.Password
+	return connect(ctx, config)
+}
+
+// prepare makes tenant, key and samples where they are not there yet.
+func (d devCmd) prepare(ctx context.Context, s *service, folder *devFolder, secrets *devSecrets) error {
+	err := s.keys.CreateTenant(ctx, devTenant, true)
+	if err != nil && !errors.Is(err, access.ErrTenantExists) {
+		return err
+	}
+	if err := seed(ctx, s.engine); err != nil {
+		return fmt.Errorf("seed: %w", err)
+	}
+	_, err = s.keys.Authenticate(ctx, secrets.APIKey) // the folder may have met another database
+	if err == nil || !errors.Is(err, access.ErrUnauthenticated) {
+		return err
+	}
+	secret, _, err := s.keys.CreateKey(ctx, access.NewKey{TenantID: devTenant, Scopes: access.AllScopes()})
+	if err != nil {
+		return err
+	}
+	secrets.APIKey = secret
+	return folder.keep(*secrets)
+}

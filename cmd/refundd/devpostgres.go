@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"path/filepath"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"refundd/internal/embedpg"
+	"refundd/migrations"
+)
+
+const devDatabase = "refundd" // in a cluster of dev's own
+
+// devPostgres is the Postgres that dev works on, seen as its owner.
+type devPostgres struct {
+	url    string
+	server *embedpg.Server // nil where the Postgres is not ours to stop
+}
+
+// openPostgres starts a Postgres in the folder, or takes the one that was named, and migrates it.
+func (d devCmd) openPostgres(ctx context.Context, folder *devFolder, log *slog.Logger) (p *devPostgres, err error) {
+	p = &devPostgres{url: d.DatabaseURL}
+	if p.url == "" {
+		log.Info("starting postgres", "data", filepath.Join(folder.path, "postgres"))
+		if err := p.start(ctx, folder); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		if err != nil {
+			p.stop()
+		}
+	}()
+	if u, parseErr := url.Parse(p.url); parseErr != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		return nil, usage("dev needs DATABASE_URL as a URL such as postgres://owner:password@127.0.0.1:5432/refundd")
+	}
+	conn, err := database{p.url}.conn(ctx) // says in one sentence what is wrong with the URL
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	return p, migrations.Up(ctx, p.url)
+}
+
+func (p *devPostgres) start(ctx context.Context, folder *devFolder) (err error) {
+	p.server, err = embedpg.Start(ctx, embedpg.Options{Dir: filepath.Join(folder.path, "postgres")})
+	if errors.Is(err, embedpg.ErrInUse) {
+		return &fault{text: fmt.Sprintf("another process serves the Postgres in %s: stop it, or choose another --data", folder.path), cause: err}
+	}
+	if err != nil {
+		return err
+	}
+	if err := createDatabase(ctx, p.server.URL()); err != nil {
+		p.stop()
+		return err
+	}
+	p.url = p.server.DatabaseURL(devDatabase)
+	return nil
+}
+
+func createDatabase(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("create database: %w", err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var exists bool
+	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, devDatabase).Scan(&exists); err != nil {
+		return fmt.Errorf("create database: %w", err)
+	}
+	if exists {
+		return nil
+	}
+	if _, err := conn.Exec(ctx, "CREATE DATABASE "+devDatabase); err != nil {
+		return fmt.Errorf("create database: %w", err)
+	}
+	return nil
+}
+
+// stop ends a Postgres that dev started.
+func (p *devPostgres) stop() {
+	if p.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), devStopPostgres)
+	defer cancel()
+	_ = p.server.Stop(ctx) // at the end of ctx it is killed, and recovers at the next start
+}
+
+// createRole makes the login that the service works as: no more rights than refundd_service has, and the timeouts that a
+// server in production has.
+func (p *devPostgres) createRole(ctx context.Context, s devSecrets) error {
+	conn, err := pgx.Connect(ctx, p.url)
+	if err != nil {
+		return connectFault(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	var exists bool
+	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, s.Role).Scan(&exists); err != nil {
+		return fmt.Errorf("create the service's login: %w", err)
+	}
+	role := pgx.Identifier{s.Role}.Sanitize()
+	verb := "CREATE"
+	if exists {
+		verb = "ALTER"
+	}
+	for _, sql := range []string{
+		fmt.Sprintf("%s ROLE %s LOGIN PASSWORD '%s'", verb, role, s.Password), // rand.Text: letters and digits
+		"GRANT refundd_service TO " + role,
+		"ALTER ROLE " + role + " SET statement_timeout = '20s'",
+		"ALTER ROLE " + role + " SET lock_timeout = '10s'",
+		"ALTER ROLE " + role + " SET idle_in_transaction_session_timeout = '30s'",
+	} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			return &fault{text: "dev could not create the service's login; the owner in DATABASE_URL needs CREATEROLE", cause: err}
+		}
+	}
+	return nil
+}
+
+// hangUp ends the service's sessions: what still waits in Postgres when dev has to be gone must not hold it.
+func (p *devPostgres) hangUp(role string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, p.url)
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	_, _ = conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1`, role)
+}
+
+// guard runs serve, and ends it when a Postgres of dev's own dies; once ctx has ended it does not let a statement that
+// still waits hold serve for long.
+func (p *devPostgres) guard(ctx context.Context, role string, serve func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	served := make(chan struct{})
+	var group errgroup.Group
+	group.Go(func() error {
+		defer close(served)
+		return serve(ctx)
+	})
+	group.Go(func() error {
+		select {
+		case <-p.died():
+			err := errors.New("the Postgres of dev's own has died: start again, it recovers")
+			cancel(err)
+			return err
+		case <-ctx.Done():
+		case <-served:
+			return nil
+		}
+		select {
+		case <-served:
+		case <-time.After(devPatience):
+			p.hangUp(role)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// died is closed when a Postgres of dev's own has ended; never for another one.
+func (p *devPostgres) died() <-chan struct{} {
+	if p.server == nil {
+		return nil
+	}
+	return p.server.Done()
+}

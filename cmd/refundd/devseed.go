@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"refundd/operations"
+)
+
+const devTenant = "dev"
+
+// sampleOrder is a captured payment that dev starts with.
+type sampleOrder struct {
+	id, currency  string
+	captured      int64 // minor units
+	provider, ref string
+	customer      operations.Customer
+}
+
+// sampleApproval is a refund that somebody approved.
+type sampleApproval struct {
+	operation, caseID, order string
+	amount                   int64 // minor units
+	reason                   string
+}
+
+func sampleOrders() []sampleOrder {
+	ada := customer("cus-ada", "ada@example.com", "Ada Lindqvist")
+	return []sampleOrder{
+		{id: "A-1001", currency: "USD", captured: 10000, customer: ada},
+		{id: "A-1002", currency: "EUR", captured: 4999, customer: ada},
+		{id: "A-1003", currency: "USD", captured: 25000, customer: customer("cus-grace", "grace@example.com", "Grace Okafor")},
+		{id: "J-2001", currency: "JPY", captured: 5800, customer: customer("cus-kenji", "kenji@example.com", "Kenji Sato")},
+		{id: "S-3001", currency: "USD", captured: 7500, provider: "simulator", ref: "dev-payment-3001", customer: ada},
+	}
+}
+
+func sampleApprovals() []sampleApproval {
+	return []sampleApproval{
+		{"op-1001-a", "case-1", "A-1001", 6000, "arrived damaged"},
+		{"op-1001-b", "case-2", "A-1001", 6000, "arrived late"},
+		{"op-1002-a", "case-3", "A-1002", 4999, "never arrived"},
+		{"op-1003-a", "case-4", "A-1003", 2500, "wrong size"},
+		{"op-2001-a", "case-5", "J-2001", 5800, "cancelled"},
+		{"op-3001-a", "case-6", "S-3001", 7500, "charged twice"},
+	}
+}
+
+func customer(id, email, name string) operations.Customer {
+	return operations.Customer{ID: &id, Email: &email, Name: &name}
+}
+
+// seed adds the samples that are not there; what has become of the others since an earlier start stays.
+func seed(ctx context.Context, engine *operations.Engine) error {
+	for _, o := range sampleOrders() {
+		if err := seedOrder(ctx, engine, o); err != nil {
+			return fmt.Errorf("order %s: %w", o.id, err)
+		}
+	}
+	for _, a := range sampleApprovals() {
+		if err := seedApproval(ctx, engine, a); err != nil {
+			return fmt.Errorf("authorization %s: %w", a.operation, err)
+		}
+	}
+	return nil
+}
+
+func seedOrder(ctx context.Context, engine *operations.Engine, o sampleOrder) error {
+	_, err := engine.Order(ctx, devTenant, o.id)
+	if !errors.Is(err, operations.ErrOrderNotFound) {
+		return err
+	}
+	r := operations.Registration{
+		OrderKey: operations.OrderKey{TenantID: devTenant, OrderID: o.id},
+		Currency: &o.currency, CapturedCents: &o.captured, Customer: &o.customer,
+	}
+	if o.provider != "" {
+		r.Provider, r.ProviderPaymentRef = &o.provider, &o.ref
+	}
+	_, _, err = engine.RegisterOrder(ctx, r)
+	return err
+}
+
+func seedApproval(ctx context.Context, engine *operations.Engine, a sampleApproval) error {
+	_, err := engine.Authorization(ctx, devTenant, a.operation)
+	if !errors.Is(err, operations.ErrAuthorizationNotFound) {
+		return err
+	}
+	_, _, err = engine.Authorize(ctx, operations.Approval{
+		TenantID: devTenant, OperationID: a.operation, CaseID: a.caseID, OrderID: a.order,
+		AmountCents: a.amount, ApprovedBy: "dev", Reason: &a.reason,
+	})
+	return err
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+var (
+	// errUsage marks a command line or configuration that cannot be carried out.
+	errUsage = errors.New("wrong use")
+	// errFound reports a command that ran and found something for a human, and has already said what.
+	errFound = errors.New("found something for a human")
+)
+
+// fault is a sentence for the person at the terminal.
+type fault struct {
+	text  string
+	cause error // its kind, for errors.Is; not printed
+}
+
+func (f *fault) Error() string { return f.text }
+
+func (f *fault) Unwrap() error { return f.cause }
+
+func usage(format string, args ...any) error {
+	return &fault{text: fmt.Sprintf(format, args...), cause: errUsage}
+}
+
+// connectFault says why Postgres could not be used, without a word of the URL: what stands in a URL that was quoted badly
+// is not known to be harmless.
+func connectFault(err error) error {
+	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
+		return usage("DATABASE_URL is not a valid Postgres URL (postgres://user:password@host:5432/database; percent-encode what is special in a password)")
+	}
+	return &fault{text: "cannot use the Postgres that DATABASE_URL names: " + connectCause(err), cause: err}
+}
+
+func connectCause(err error) string {
+	var dns *net.DNSError
+	pgErr, refused := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case refused:
+		return refusalCause(pgErr)
+	case errors.As(err, &dns):
+		return "its host name does not resolve"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "the connection was refused; is it running, and are host and port right?"
+	case errors.Is(err, os.ErrNotExist):
+		return "there is no such socket; is it running?"
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return "it did not answer in time; are host and port right?"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return "there is no route to its host"
+	case strings.Contains(err.Error(), "refused TLS"):
+		return "it does not speak TLS, which sslmode asks for"
+	}
+	return "the connection failed"
+}
+
+// refusalCause words a server's own refusal by its SQLSTATE.
+func refusalCause(err *pgconn.PgError) string {
+	switch err.Code {
+	case "28P01", "28000":
+		return "it refuses the login; check user, password and pg_hba.conf"
+	case "3D000":
+		return "the database does not exist; create it first"
+	case "53300":
+		return "it has no free connection slot"
+	case "57P03":
+		return "it is starting up or shutting down; try again"
+	case "42501":
+		return "the login has no right to connect"
+	}
+	return "it answers with SQLSTATE " + err.Code // its words may quote the user and the database
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// listenFault says why an address could not be served.
+func listenFault(flag, addr string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return &fault{text: fmt.Sprintf("%s %s: the port is in use; stop the other program or choose another port", flag, addr), cause: err}
+	case errors.Is(err, syscall.EACCES):
+		return &fault{text: fmt.Sprintf("%s %s: this account may not listen there; choose a port above 1023", flag, addr), cause: err}
+	}
+	return &fault{text: fmt.Sprintf("%s %s: cannot listen there; choose an address of this machine", flag, addr), cause: err}
+}
+
+// secret is what may hold a password wherever it stands: a URL with an authority, or a key=value of one.
+var secret = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://\S*@\S*|(?i:postgres(ql)?)://\S*|(?i:password)=\S*`)
+
+// sentence is an error as one line for the person at the terminal.
+func sentence(err error) string {
+	if own, ok := err.(*fault); ok { //nolint:errorlint // only where the whole text is our own
+		return own.text
+	}
+	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return connectFault(connect).Error()
+	}
+	return foreign(err)
+}
+
+// foreign is the text of an error that others worded, in one line.
+func foreign(err error) string {
+	return secret.ReplaceAllString(strings.Join(strings.Fields(err.Error()), " "), "[redacted]")
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// The exit codes.
+const (
+	exitClean  = 0
+	exitFailed = 1
+	exitUsage  = 2
+	exitFound  = 3 // it ran, and found something for a human
+)
+
+// commandLine is every command refundd has.
+type commandLine struct {
+	Dev         devCmd         `cmd:"" help:"Run everything on this machine, with sample data and a tour."`
+	Serve       serveCmd       `cmd:"" help:"Serve the API."`
+	Migrate     migrateCmd     `cmd:"" help:"Move the schema (as its owner, over a direct connection)."`
+	Audit       auditCmd       `cmd:"" help:"Prove the books; exits 3 when they lie."`
+	Show        showCmd        `cmd:"" help:"Show all that is known of one operation."`
+	Tenants     tenantsCmd     `cmd:"" help:"Create and list tenants."`
+	Keys        keysCmd        `cmd:"" help:"Create, list, revoke and rotate API keys."`
+	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running server whether it is alive."`
+	Version     versionCmd     `cmd:"" help:"Print the version of this program."`
+}
+
+// console is what a command is given besides its flags.
+type console struct {
+	stdout io.Writer // the command's result and nothing else
+	stderr io.Writer
+	log    *slog.Logger // JSON lines on stderr
+}
+
+// printf writes to the command's result. A reader that went away is no fault of the command's.
+func (c console) printf(format string, args ...any) { _, _ = fmt.Fprintf(c.stdout, format, args...) }
+
+// run carries out one command line and answers the exit code. getenv answers "" for what is not set.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
+	c := console{stdout: stdout, stderr: stderr, log: slog.New(slog.NewJSONHandler(stderr, nil))}
+	err := dispatch(ctx, args, getenv, c)
+	if err == nil {
+		return exitClean
+	}
+	if errors.Is(err, errFound) {
+		return exitFound
+	}
+	_, _ = fmt.Fprintf(stderr, "refundd: %s\n", sentence(err))
+	if errors.Is(err, errUsage) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+func dispatch(ctx context.Context, args []string, getenv func(string) string, c console) error {
+	helped := false
+	parser, err := kong.New(&commandLine{},
+		kong.Name("refundd"),
+		kong.Description("Gives money back at most once per approved refund. Every --some-flag may be set as REFUNDD_SOME_FLAG; --database-url as DATABASE_URL."),
+		kong.Writers(c.stdout, c.stderr),
+		kong.Exit(func(int) { helped = true }), // --help is the one that exits
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.Resolvers(environment(getenv)),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(c),
+	)
+	if err != nil {
+		return fmt.Errorf("read the command line's grammar: %w", err)
+	}
+	command, err := parser.Parse(args)
+	if helped {
+		return nil
+	}
+	if err != nil {
+		return usage("%s (see refundd --help)", foreign(err))
+	}
+	return command.Run()
+}
+
+// environment sets a flag that the command line leaves out from its variable.
+func environment(getenv func(string) string) kong.ResolverFunc {
+	return func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		if value := getenv(variable(flag.Name)); value != "" && flag.Name != "help" {
+			return value, nil
+		}
+		return nil, nil
+	}
+}
+
+func variable(flag string) string {
+	if flag == "database-url" {
+		return "DATABASE_URL"
+	}
+	return "REFUNDD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}

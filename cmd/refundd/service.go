@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"golang.org/x/sync/errgroup"
+
+	"refundd/access"
+	"refundd/api"
+	"refundd/operations"
+)
+
+const (
+	serveGrace = 25 * time.Second // for what is in flight at a SIGTERM; orchestrators kill after 30 s
+	graceSlack = time.Second      // for an answer whose request ran into its deadline
+	writeSlack = 30 * time.Second // how much longer a connection may take than its request
+)
+
+// serviceFlags are shared by all that serves the API.
+type serviceFlags struct {
+	AdminAddr      string        `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where /metrics is served (default a free port of 127.0.0.1, logged)."`
+	RequestTimeout time.Duration `default:"30s" help:"A request's deadline (default ${default})."`
+	RateLimit      int           `default:"0" help:"Requests per minute and key; 0 sets no limit (default ${default})."`
+	MaxQueue       int           `default:"4096" help:"Refunds that may wait for a transaction (default ${default})."`
+	PoolSize       int32         `default:"0" help:"Connections to Postgres; 0 takes pool_max_conns of the URL, else 16."`
+}
+
+// check reports every value that makes no sense.
+func (f serviceFlags) check() error {
+	var faults []error
+	if f.RequestTimeout < 100*time.Millisecond {
+		faults = append(faults, errors.New("--request-timeout must be at least 100ms"))
+	}
+	if f.RateLimit < 0 {
+		faults = append(faults, errors.New("--rate-limit must not be negative"))
+	}
+	if f.MaxQueue < 1 {
+		faults = append(faults, errors.New("--max-queue must be at least 1"))
+	}
+	if f.PoolSize < 0 {
+		faults = append(faults, errors.New("--pool-size must not be negative"))
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return usage("%s", errors.Join(faults...))
+}
+
+// grace is how long a shutdown waits for the answers to what is in flight.
+func (f serviceFlags) grace() time.Duration { return min(serveGrace, f.RequestTimeout+graceSlack) }
+
+// service is the API with all it runs on.
+type service struct {
+	log      *slog.Logger
+	pool     *pgxpool.Pool
+	engine   *operations.Engine
+	keys     *access.Keys
+	api      *http.Server
+	admin    *http.Server
+	draining atomic.Bool
+}
+
+// newService wires the rooms together; nothing runs yet.
+func newService(log *slog.Logger, pool *pgxpool.Pool, f serviceFlags) (*service, error) {
+	s := &service{log: log, pool: pool}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		poolCollector{pool},
+	)
+	var err error
+	s.engine, err = operations.New(operations.Config{Pool: pool, Logger: log, Registerer: registry, MaxQueue: f.MaxQueue})
+	if err != nil {
+		return nil, fmt.Errorf("make engine: %w", err)
+	}
+	if s.keys, err = access.New(access.Config{Pool: pool, Logger: log}); err != nil {
+		return nil, fmt.Errorf("make keys: %w", err)
+	}
+	handler, err := api.New(api.Config{
+		Engine: s.engine, Keys: s.keys, Logger: log, Registerer: registry,
+		RequestTimeout: f.RequestTimeout, RateLimit: f.RateLimit, Ready: s.ready,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make api: %w", err)
+	}
+	metrics, err := api.NewAdmin(api.AdminConfig{Gatherer: registry, Logger: log, Ready: s.ready})
+	if err != nil {
+		return nil, fmt.Errorf("make admin api: %w", err)
+	}
+	write := max(time.Minute, f.RequestTimeout+writeSlack)
+	s.api = api.NewServer("", handler, api.Timeouts{Write: write}, log)
+	s.admin = api.NewServer("", metrics, api.Timeouts{}, log)
+	return s, nil
+}
+
+// ready is what /readyz asks: not once a shutdown began, and not without the database.
+func (s *service) ready(ctx context.Context) error {
+	if s.draining.Load() {
+		return operations.ErrOverloaded
+	}
+	return s.pool.Ping(ctx)
+}
+
+// run serves until ctx ends, answers what is in flight then for up to grace, and stops. serving is called once both
+// addresses answer. The listeners are closed in any case.
+func (s *service) run(ctx context.Context, public, admin net.Listener, grace time.Duration, serving func() error) error {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	loops, alive := errgroup.WithContext(work)
+	loops.Go(func() error { return loop(s.engine.Run(alive)) })
+	loops.Go(func() error { return loop(s.keys.Run(alive)) })
+	loops.Go(func() error { return serveOn(s.api, public) })
+	loops.Go(func() error { return serveOn(s.admin, admin) })
+	loops.Go(func() error {
+		defer stop()
+		s.log.Info("serving", "addr", public.Addr().String(), "admin_addr", admin.Addr().String())
+		if err := serving(); err != nil {
+			s.shutdown(grace)
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-alive.Done(): // a loop broke: its error is the group's
+		}
+		s.shutdown(grace)
+		return nil
+	})
+	return loops.Wait()
+}
+
+// shutdown answers what is in flight, then hangs up. Metrics are served to the last.
+func (s *service) shutdown(grace time.Duration) {
+	s.draining.Store(true)
+	s.log.Info("stopping", "grace_seconds", grace.Seconds())
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	if err := s.api.Shutdown(ctx); err != nil {
+		s.log.Warn("requests were cut off", "error", err.Error())
+		_ = s.api.Close() // it is closed either way
+	}
+	_ = s.admin.Close()
+	s.log.Info("stopped")
+}
+
+// loop drops the end that was asked for.
+func loop(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+func serveOn(server *http.Server, listener net.Listener) error {
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
+	}
+	return nil
+}
+
+// listenBoth opens the two addresses of a service.
+func listenBoth(ctx context.Context, addr, adminAddr string) (public, admin net.Listener, err error) {
+	if public, err = listen(ctx, "--addr", addr); err != nil {
+		return nil, nil, err
+	}
+	if admin, err = listen(ctx, "--admin-addr", adminAddr); err != nil {
+		return nil, nil, errors.Join(err, public.Close())
+	}
+	return public, admin, nil
+}
+
+func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, usage("%s takes HOST:PORT such as 127.0.0.1:8080, not %q", flag, addr)
+	}
+	if _, err := net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil {
+		return nil, usage("%s %s: the port is a number from 0 to 65535", flag, addr)
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, listenFault(flag, addr, err)
+	}
+	return listener, nil
+}
+
+// reachable is a listener's URL from this machine.
+func reachable(listener net.Listener) string {
+	host, port, _ := net.SplitHostPort(listener.Addr().String()) // a TCP address always splits
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "http://" + net.JoinHostPort(host, port)
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"refundd/access"
+)
+
+type tenantsCmd struct {
+	Create tenantsCreateCmd `cmd:"" help:"Add a tenant."`
+	List   tenantsListCmd   `cmd:"" help:"List all tenants."`
+}
+
+type tenantsCreateCmd struct {
+	database
+	Tenant               string `required:"" placeholder:"T" help:"Its id: 1 to 63 characters of a-z, 0-9 and -."`
+	RequireAuthorization bool   `default:"true" negatable:"" help:"Refuse refunds that nobody approved (default true)."`
+}
+
+// Run adds a tenant and prints its id.
+func (t tenantsCreateCmd) Run(ctx context.Context, c console) error {
+	return t.withKeys(ctx, func(keys *access.Keys) error {
+		if err := keys.CreateTenant(ctx, t.Tenant, t.RequireAuthorization); err != nil {
+			return accessFault(err)
+		}
+		c.printf("%s\n", t.Tenant)
+		return nil
+	})
+}
+
+type tenantsListCmd struct{ database }
+
+// Run prints one line per tenant.
+func (t tenantsListCmd) Run(ctx context.Context, c console) error {
+	return t.withKeys(ctx, func(keys *access.Keys) error {
+		tenants, err := keys.ListTenants(ctx)
+		if err != nil {
+			return accessFault(err)
+		}
+		out := tabwriter.NewWriter(c.stdout, 0, 0, 2, ' ', 0)
+		_, _ = fmt.Fprintln(out, "TENANT\tREQUIRE_AUTHORIZATION\tCREATED_AT")
+		for _, one := range tenants {
+			_, _ = fmt.Fprintf(out, "%s\t%t\t%s\n", one.TenantID, one.RequireAuthorization, stamp(&one.CreatedAt))
+		}
+		return out.Flush()
+	})
+}
+
+// withKeys opens the room of tenants and keys for one act.
+func (d database) withKeys(ctx context.Context, act func(*access.Keys) error) error {
+	pool, err := d.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	keys, err := access.New(access.Config{Pool: pool})
+	if err != nil {
+		return err
+	}
+	return act(keys)
+}
+
+// accessFault tells what the caller asked wrongly from what failed.
+func accessFault(err error) error {
+	for _, wrong := range []error{access.ErrInvalidTenantID, access.ErrInvalidLifetime} {
+		if errors.Is(err, wrong) {
+			return usage("%s", wrong)
+		}
+	}
+	if errors.Is(err, access.ErrInvalidScope) {
+		return usage("--scopes takes a comma-separated list of %s", scopeNames())
+	}
+	return err
+}
+
+// stamp is a time in UTC to the second, - for none.
+func stamp(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
