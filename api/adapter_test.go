@@ -3,9 +3,14 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -195,6 +200,62 @@ func TestDeadline_PassesWithoutAnUntruth(t *testing.T) {
 	}
 }
 
+func TestConnection_ThatClosesEndsItsRequest(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.registered(t, "A")
+	tx, err := s.db.Owner.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), `SELECT FROM orders FOR UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const body = `{"operation_id":"left","order_id":"A","amount_cents":1}`
+	fmt.Fprintf(conn, "POST /v1/refunds HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Content-Length: %d\r\n\r\n%s", s.secret, len(body), body)
+	time.Sleep(100 * time.Millisecond) // let it reach the engine; closing earlier is no other case
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for s.counter(t, `refundd_refunds_total code=deadline_exceeded status=refused`) == 0 {
+		time.Sleep(5 * time.Millisecond) // until it is counted, or the test's time is over
+	}
+	if line := s.log.line(t, `"operation_id":"left"`); !strings.Contains(line, `"client_gone":true`) {
+		t.Errorf("log event: %s", line)
+	}
+}
+
+func TestServer_AnswersABodyThatStalls(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	stalling := NewServer("", s.handler, Timeouts{Read: 200 * time.Millisecond}, slog.New(slog.DiscardHandler))
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() { _ = stalling.Serve(listener) })
+	defer running.Wait()
+	defer func() { _ = stalling.Close() }()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST /v1/refunds HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
+		"Content-Length: 100\r\n\r\n{", s.secret)
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 504") || !strings.Contains(string(answer), `"money_moved":"unknown"`) {
+		t.Errorf("answer: %v %s", err, answer)
+	}
+}
+
 // unreachable is a pool of a database that is not there; its password is a canary.
 func unreachable(t *testing.T) *pgxpool.Pool {
 	t.Helper()
@@ -215,9 +276,9 @@ func TestDatabase_UnavailableIsRetryableAndUnknown(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(context.Background())
-		done := make(chan error, 1)
-		go func() { done <- engine.Run(ctx) }()
-		t.Cleanup(func() { stop(); <-done })
+		var running sync.WaitGroup
+		running.Go(func() { _ = engine.Run(ctx) })
+		t.Cleanup(func() { stop(); running.Wait() })
 		c.Engine, c.Ready = engine, pool.Ping
 	})
 	for _, c := range []struct{ method, path, body, moved string }{

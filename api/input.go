@@ -215,7 +215,7 @@ func (in *input) metadata(pairs map[string]*string) map[string]string {
 	for _, k := range slices.Sorted(maps.Keys(pairs)) {
 		v := pairs[k]
 		if v == nil {
-			in.fail(&rejection{code: codeMalformedRequest, detail: errWrongType.Error()})
+			in.fail(errWrongType)
 			return nil
 		}
 		in.blame("/metadata", textFault(k, maxMetadataKey))
@@ -284,7 +284,7 @@ func optionalBody[T any](in *input) T {
 func decoded[T any](in *input, raw []byte) T {
 	v, err := decode[T](raw)
 	if err != nil {
-		in.fail(&rejection{code: codeMalformedRequest, detail: err.Error()})
+		in.fail(err)
 	}
 	return v
 }
@@ -322,7 +322,7 @@ func readBody(r *http.Request) ([]byte, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, operations.ErrDeadlineExceeded
 	case err != nil:
-		return nil, &rejection{code: codeMalformedRequest, detail: "The body did not arrive completely."}
+		return nil, errTruncated
 	case len(raw) > maxBody:
 		return nil, tooLarge
 	}
@@ -333,7 +333,7 @@ func readBody(r *http.Request) ([]byte, error) {
 func (in *input) query(names ...string) map[string]string {
 	sent, err := url.ParseQuery(in.x.r.URL.RawQuery)
 	if err != nil {
-		in.fail(&rejection{code: codeMalformedRequest, detail: "The query is not well-formed."})
+		in.fail(errQuery)
 		return nil
 	}
 	once := make(map[string]string, len(sent))

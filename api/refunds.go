@@ -3,9 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"strconv"
-	"strings"
-	"time"
 
 	"refundd/operations"
 )
@@ -136,24 +133,6 @@ func readRefundQuery(in *input) refundQuery {
 	return query
 }
 
-// listed is a page of rows and the next one's cursor.
-type listed[T any] struct {
-	rows []T
-	next string
-}
-
-// list is a page on the wire.
-type list[T any] struct {
-	Data       []T     `json:"data"`
-	NextCursor *string `json:"next_cursor"`
-}
-
-// matches is a search's answer on the wire: all of them.
-type matches[T any] struct {
-	Data  []T `json:"data"`
-	Count int `json:"count"`
-}
-
 func (s *server) refunds(ctx context.Context, q refundQuery) (listed[operations.Operation], error) {
 	rows, next, err := s.engine.Refunds(ctx, q.tenantID, q.filter, q.page)
 	return listed[operations.Operation]{rows, next}, err
@@ -161,78 +140,6 @@ func (s *server) refunds(ctx context.Context, q refundQuery) (listed[operations.
 
 func showRefunds(l listed[operations.Operation]) reply {
 	return showList(l, refundOf)
-}
-
-func showList[Row, Shown any](l listed[Row], show func(Row) Shown) reply {
-	shown := list[Shown]{Data: each(l.rows, show)}
-	if l.next != "" {
-		shown.NextCursor = &l.next
-	}
-	return reply{status: http.StatusOK, body: &shown}
-}
-
-func showMatches[Row, Shown any](rows []Row, show func(Row) Shown) reply {
-	return reply{status: http.StatusOK, body: &matches[Shown]{Data: each(rows, show), Count: len(rows)}}
-}
-
-func each[Row, Shown any](rows []Row, show func(Row) Shown) []Shown {
-	shown := make([]Shown, len(rows))
-	for i, row := range rows {
-		shown[i] = show(row)
-	}
-	return shown
-}
-
-const (
-	defaultLimit = 20
-	maxLimit     = 100
-	maxCursor    = 1024
-)
-
-// page reads the parameters that all lists have.
-func (in *input) page(q map[string]string) operations.Page {
-	p := operations.Page{Limit: defaultLimit}
-	if v, ok := q["limit"]; ok {
-		p.Limit = in.limit(v)
-	}
-	if v, ok := q["cursor"]; ok {
-		in.blame("query:cursor", textFault(v, maxCursor))
-		p.Cursor = v
-	}
-	if v, ok := q["created_after"]; ok {
-		p.CreatedAfter = in.instant("query:created_after", &v)
-	}
-	if v, ok := q["created_before"]; ok {
-		p.CreatedBefore = in.instant("query:created_before", &v)
-	}
-	return p
-}
-
-func (in *input) limit(v string) int {
-	if v == "" || strings.Trim(strings.TrimPrefix(v, "-"), "0123456789") != "" {
-		in.blame("query:limit", faultInvalid)
-		return defaultLimit
-	}
-	n, err := strconv.Atoi(v)
-	if err != nil || n < 1 || n > maxLimit {
-		in.blame("query:limit", faultOutOfRange)
-	}
-	return n
-}
-
-// timestamp is RFC 3339 in UTC, to the microsecond that the database keeps.
-type timestamp time.Time
-
-// AppendText writes all six digits: timestamps sort as texts.
-func (t timestamp) AppendText(b []byte) ([]byte, error) {
-	return time.Time(t).UTC().AppendFormat(b, "2006-01-02T15:04:05.000000Z"), nil
-}
-
-func optionalTime(t *time.Time) *timestamp {
-	if t == nil {
-		return nil
-	}
-	return new(timestamp(*t))
 }
 
 // ledgerOnly is the provider's name where no provider moves the money.

@@ -4,25 +4,33 @@ import (
 	"bytes"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Why a body is not what was documented; each is malformed_request, and its text is the problem's detail.
+// Why a body is not what was documented.
 var (
-	errNotJSON       = errors.New("The body is not valid JSON in UTF-8.")
-	errNotObject     = errors.New("The body is not a JSON object.")
-	errDuplicateName = errors.New("A member of the body occurs twice.")
-	errUnknownName   = errors.New("The body has an unknown member; names are case-sensitive.")
-	errWrongType     = errors.New("A value of the body has the wrong type. Amounts are integers, without fraction or exponent.")
-	errNUL           = errors.New("A text of the body contains the character NUL.")
+	errNotJSON       = malformed("The body is not valid JSON in UTF-8.")
+	errNotObject     = malformed("The body is not a JSON object.")
+	errDuplicateName = malformed("A member of the body occurs twice.")
+	errUnknownName   = malformed("The body has an unknown member; names are case-sensitive.")
+	errWrongType     = malformed("A value of the body has the wrong type; amounts are integers without fraction or exponent.")
+	errNUL           = malformed("A text of the body contains the character NUL.")
+	errTruncated     = malformed("The body did not arrive completely.")
+	errQuery         = malformed("The query is not well-formed.")
 )
+
+// malformed is the refusal of what can not be read; it says what is wrong without repeating what was sent.
+func malformed(detail string) error {
+	return &rejection{code: codeMalformedRequest, detail: detail}
+}
 
 var strict = json.JoinOptions(json.RejectUnknownMembers(true))
 
 // decode takes body as exactly one object of type T. An unknown, duplicate or differently cased member, trailing data, a
-// wrong type, invalid UTF-8 and NUL are errors; null is an absent member.
+// wrong type, invalid UTF-8 and NUL are refused; null is an absent member.
 func decode[T any](body []byte) (T, error) {
 	var v, none T
 	if hasNUL(body) {
@@ -35,13 +43,12 @@ func decode[T any](body []byte) (T, error) {
 		return none, errNotObject
 	}
 	if err := json.Unmarshal(body, &v, strict); err != nil {
-		return none, malformed(err)
+		return none, refusalOf(err)
 	}
 	return v, nil
 }
 
-// malformed says what is wrong without repeating what was sent.
-func malformed(err error) error {
+func refusalOf(err error) error {
 	switch {
 	case errors.Is(err, jsontext.ErrDuplicateName):
 		return errDuplicateName
@@ -99,4 +106,19 @@ var wire = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(
 // encode writes v as JSON.
 func encode(v any) ([]byte, error) {
 	return json.Marshal(v, wire)
+}
+
+// timestamp is RFC 3339 in UTC, to the microsecond that the database keeps.
+type timestamp time.Time
+
+// AppendText writes all six digits: timestamps sort as texts.
+func (t timestamp) AppendText(b []byte) ([]byte, error) {
+	return time.Time(t).UTC().AppendFormat(b, "2006-01-02T15:04:05.000000Z"), nil
+}
+
+func optionalTime(t *time.Time) *timestamp {
+	if t == nil {
+		return nil
+	}
+	return new(timestamp(*t))
 }
