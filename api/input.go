@@ -242,6 +242,10 @@ func (in *input) instant(pointer string, s *string) *time.Time {
 		return nil
 	}
 	t = t.UTC().Truncate(time.Microsecond)
+	if year := t.Year(); year < 1 || year > 9999 { // RFC 3339 can not answer it in UTC
+		in.blame(pointer, faultOutOfRange)
+		return nil
+	}
 	return &t
 }
 

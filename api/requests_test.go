@@ -87,6 +87,10 @@ func TestSubmission_NamesEveryFaultAtOnce(t *testing.T) {
 		[]string{"/case_id invalid", "/order_id required", "/amount_cents required", "/currency invalid", "/approved_by required", "/expires_at invalid"}) {
 		t.Errorf("approval: %s", a.raw)
 	}
+	if a := s.do(t, "PUT", "/v1/authorizations/k", `{"case_id":"c","order_id":"o","amount_cents":1,"approved_by":"a","expires_at":"9999-12-31T23:59:59-01:00"}`); !cmp.Equal(a.errorsOf(),
+		[]string{"/expires_at out_of_range"}) {
+		t.Errorf("approval for ever: %s", a.raw)
+	}
 	if a := s.do(t, "PUT", "/v1/orders/o", `{"captured_cents":0,"provider":"paypal","provider_payment_ref":"","customer":{"id":"","email":"`+long+`"}}`); !cmp.Equal(a.errorsOf(),
 		[]string{"/captured_cents out_of_range", "/provider_payment_ref invalid", "/provider invalid", "/customer/id invalid", "/customer/email too_long"}) {
 		t.Errorf("order: %s", a.raw)
