@@ -168,14 +168,15 @@ func (s *Server) runAs() account {
 // settings of the server. A persistent cluster is durable whatever its
 // postgresql.conf says; a throw-away one trades that for speed.
 func (s *Server) settings(port int) map[string]string {
-	durable := "on"
+	durable, walSize := "on", "1GB"
 	if s.throwAway() && !s.options.Durable {
-		durable = "off"
+		durable, walSize = "off", "256MB" // it may be kept in memory
 	}
 	settings := map[string]string{
 		"fsync":                      durable,
 		"synchronous_commit":         durable,
 		"full_page_writes":           durable,
+		"max_wal_size":               walSize,
 		"max_connections":            "300",
 		"timezone":                   "UTC",
 		"logging_collector":          "off",

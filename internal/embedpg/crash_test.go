@@ -20,6 +20,9 @@ import (
 	"refundd/internal/embedpg"
 )
 
+// endless keeps a backend too busy to notice that its postmaster died.
+const endless = "DO $$ BEGIN LOOP END LOOP; END $$"
+
 func TestStart_AfterTheOwnerWasKilledRecovers(t *testing.T) {
 	t.Parallel()
 	o := startOwner(t, folder(t))
@@ -38,11 +41,7 @@ func TestStart_AfterTheOwnerAndItsPostmasterWereKilledRecovers(t *testing.T) {
 	t.Parallel()
 	o := startOwner(t, folder(t))
 	exec1(t, o.url, "CREATE TABLE kept AS SELECT 7 AS n")
-	busy := connect(t, o.url)
-	go func() { _, _ = busy.Exec(context.Background(), "DO $$ BEGIN LOOP END LOOP; END $$") }()
-	eventually(t, "the backend is busy", func() bool {
-		return query[int](t, o.url, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'") == 1
-	})
+	keepBusy(t, o.url, endless)
 	_ = syscall.Kill(o.pid, syscall.SIGKILL) // the busy backend does not notice
 	o.kill9(t)
 	s := startServer(t, embedpg.Options{Dir: o.dir})
@@ -195,12 +194,7 @@ func TestStart_StalePidFileThatNamesAnInnocentProcess(t *testing.T) {
 func TestKill_TakesBusyChildrenAlong(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, embedpg.Options{Durable: true})
-	conn := connect(t, s.URL())
-	backend := int(conn.PgConn().PID())
-	go func() { _, _ = conn.Exec(context.Background(), "DO $$ BEGIN LOOP END LOOP; END $$") }()
-	eventually(t, "the backend is busy", func() bool {
-		return query[int](t, s.URL(), "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'DO %'") == 1
-	})
+	backend := keepBusy(t, s.URL(), endless)
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -218,10 +212,14 @@ func TestKill_UnderLoadLosesNoAcknowledgedCommit(t *testing.T) {
 	exec1(t, s.URL(), "CREATE TABLE acked (n int PRIMARY KEY)")
 	for round := range 3 {
 		var last atomic.Int64
-		conn := connect(t, s.URL())
+		conn, err := pgx.Connect(t.Context(), s.URL())
+		if err != nil {
+			t.Fatal(err)
+		}
 		stopped := make(chan struct{})
 		go func() {
 			defer close(stopped)
+			defer conn.Close(context.Background())
 			for n := round * 1_000_000; ; n++ {
 				if _, err := conn.Exec(context.Background(), "INSERT INTO acked VALUES ($1)", n); err != nil {
 					return

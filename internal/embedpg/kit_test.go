@@ -169,12 +169,29 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func connect(t *testing.T, url string) *pgx.Conn {
+// keepBusy runs a statement that does not end by itself, and returns its
+// backend's process id.
+func keepBusy(t *testing.T, url, sql string) int {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
+	ctx, cancel := context.WithCancel(context.Background())
+	conn, err := pgx.Connect(ctx, url+"&statement_timeout=60000") // ms: nothing burns on after a failed test
 	if err != nil {
+		cancel()
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	return conn
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = conn.Exec(ctx, sql)
+		_ = conn.Close(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	pid := int(conn.PgConn().PID())
+	eventually(t, "the backend is busy", func() bool {
+		return query[bool](t, url, fmt.Sprintf("SELECT state = 'active' FROM pg_stat_activity WHERE pid = %d", pid))
+	})
+	return pid
 }

@@ -221,8 +221,7 @@ func TestStop_IsBoundedWhileClientsAreBusy(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, embedpg.Options{Dir: folder(t)})
 	for range 5 {
-		conn := connect(t, s.URL())
-		go func() { _, _ = conn.Exec(context.Background(), "SELECT pg_sleep(60)") }()
+		keepBusy(t, s.URL(), "SELECT pg_sleep(60)")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
