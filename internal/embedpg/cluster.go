@@ -131,6 +131,9 @@ func (s *Server) launch(port int) (*process, error) {
 		return nil, err
 	}
 	defer file.Close() // the process has a copy, or the goroutine that feeds both logs is behind one
+	if s.home.place != s.home.dir {
+		fmt.Fprintf(log, "The cluster of %s is kept in %s: the account that Postgres runs as cannot reach the former.\n", s.home.dir, s.home.place)
+	}
 	var args []string
 	settings := s.settings(port)
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
