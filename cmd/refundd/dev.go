@@ -36,14 +36,15 @@ func (d devCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer folder.close()
-	err = d.runIn(ctx, c, folder)
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return nil
+	serves := false
+	err = d.runIn(ctx, c, folder, &serves)
+	if ctx.Err() != nil && !serves {
+		return nil // whatever was interrupted says so in words of its own
 	}
 	return err
 }
 
-func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder) error {
+func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder, serves *bool) error {
 	public, admin, err := listenBoth(ctx, d.Addr, d.AdminAddr)
 	if err != nil {
 		return err
@@ -76,6 +77,7 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder) error {
 	defer func() { _ = folder.forget() }()
 	return postgres.guard(ctx, secrets.Role, func(ctx context.Context) error {
 		return service.run(ctx, public, admin, devGrace, func() error {
+			*serves = true
 			if err := folder.announce(record); err != nil {
 				return err
 			}

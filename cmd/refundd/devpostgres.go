@@ -25,28 +25,31 @@ type devPostgres struct {
 }
 
 // openPostgres starts a Postgres in the folder, or takes the one that was named, and migrates it.
-func (d devCmd) openPostgres(ctx context.Context, folder *devFolder, log *slog.Logger) (p *devPostgres, err error) {
-	p = &devPostgres{url: d.DatabaseURL}
+func (d devCmd) openPostgres(ctx context.Context, folder *devFolder, log *slog.Logger) (*devPostgres, error) {
+	p := &devPostgres{url: d.DatabaseURL}
 	if p.url == "" {
 		log.Info("starting postgres", "data", filepath.Join(folder.path, "postgres"))
 		if err := p.start(ctx, folder); err != nil {
 			return nil, err
 		}
 	}
-	defer func() {
-		if err != nil {
-			p.stop()
-		}
-	}()
-	if u, parseErr := url.Parse(p.url); parseErr != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
-		return nil, usage("dev needs DATABASE_URL as a URL such as postgres://owner:password@127.0.0.1:5432/refundd")
+	if err := p.migrate(ctx); err != nil {
+		p.stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *devPostgres) migrate(ctx context.Context) error {
+	if u, err := url.Parse(p.url); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
+		return usage("dev needs DATABASE_URL as a URL such as postgres://owner:password@127.0.0.1:5432/refundd")
 	}
 	conn, err := database{p.url}.conn(ctx) // says in one sentence what is wrong with the URL
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	return p, migrations.Up(ctx, p.url)
+	_ = conn.Close(ctx)
+	return migrations.Up(ctx, p.url)
 }
 
 func (p *devPostgres) start(ctx context.Context, folder *devFolder) (err error) {
@@ -151,6 +154,9 @@ func (p *devPostgres) guard(ctx context.Context, role string, serve func(context
 	group.Go(func() error {
 		select {
 		case <-p.died():
+			if ctx.Err() != nil {
+				return nil
+			}
 			err := errors.New("the Postgres of dev's own has died: start again, it recovers")
 			cancel(err)
 			return err

@@ -103,8 +103,8 @@ var secret = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://\S*@\S*|(?i:postgres(
 
 // sentence is an error as one line for the person at the terminal.
 func sentence(err error) string {
-	if own, ok := err.(*fault); ok { //nolint:errorlint // only where the whole text is our own
-		return own.text
+	if own, ok := errors.AsType[*fault](err); ok && own.text == err.Error() {
+		return own.text // all of it is our own words
 	}
 	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return connectFault(connect).Error()

@@ -52,6 +52,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if errors.Is(err, errFound) {
 		return exitFound
 	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		err = &fault{text: "interrupted", cause: err}
+	}
 	_, _ = fmt.Fprintf(stderr, "refundd: %s\n", sentence(err))
 	if errors.Is(err, errUsage) {
 		return exitUsage

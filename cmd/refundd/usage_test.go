@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"refundd/migrations"
+	"refundd/test/testdb"
+)
+
+const planted = "geheim4711" // in every URL: it must never be shown
+
+// oneSentence checks what every bad configuration ends in.
+func oneSentence(t *testing.T, r ran, code int, says string) {
+	t.Helper()
+	if r.code != code {
+		t.Errorf("exits %d, want %d", r.code, code)
+	}
+	if r.stdout != "" {
+		t.Errorf("stdout carries %q", r.stdout)
+	}
+	if strings.Count(r.stderr, "\n") != 1 || !strings.HasPrefix(r.stderr, "refundd: ") {
+		t.Errorf("stderr is not one sentence: %q", r.stderr)
+	}
+	if !strings.Contains(r.stderr, says) {
+		t.Errorf("%q does not say %q", r.stderr, says)
+	}
+	for _, leak := range []string{planted, "goroutine", ".go:"} {
+		if strings.Contains(r.stderr, leak) {
+			t.Errorf("%q shows %q", r.stderr, leak)
+		}
+	}
+}
+
+func TestRun_RefusesWrongUseInOneSentence(t *testing.T) {
+	t.Parallel()
+	nowhere := "DATABASE_URL=postgres://u:" + planted + "@127.0.0.1:1/db"
+	for _, test := range []struct {
+		name string
+		env  []string
+		args []string
+		says string
+	}{
+		{"no command", nil, nil, "dev"},
+		{"unknown command", nil, []string{"refund"}, "unexpected argument refund"},
+		{"unknown flag", []string{nowhere}, []string{"serve", "--fast"}, "unknown flag --fast"},
+		{"flag of a later version", []string{nowhere}, []string{"serve", "--stripe-api-key", planted}, "unknown flag --stripe-api-key"},
+		{"stray argument", nil, []string{"serve", "postgres://u:" + planted + "@h/db"}, "unexpected argument"},
+		{"no database", nil, []string{"serve"}, "DATABASE_URL is not set"},
+		{"no database for audit", nil, []string{"audit"}, "DATABASE_URL is not set"},
+		{"no database for migrate", nil, []string{"migrate", "up"}, "such as postgres://user:password@"},
+		{"malformed database", []string{"DATABASE_URL=postgres://u:" + planted + "@h:port/db"}, []string{"serve"}, "not a valid Postgres URL"},
+		{"malformed database for migrate", []string{"DATABASE_URL=" + planted}, []string{"migrate", "up"}, "not a valid Postgres URL"},
+		{"bad duration", []string{nowhere}, []string{"serve", "--request-timeout", "soon"}, "--request-timeout"},
+		{"zero duration", []string{nowhere}, []string{"serve", "--request-timeout", "0s"}, "--request-timeout must be"},
+		{"bad number in the environment", []string{nowhere, "REFUNDD_MAX_QUEUE=many"}, []string{"serve"}, "--max-queue"},
+		{"queue of nothing", []string{nowhere}, []string{"serve", "--max-queue", "0"}, "--max-queue must be"},
+		{"negative rate", []string{nowhere, "REFUNDD_RATE_LIMIT=-1"}, []string{"serve"}, "--rate-limit must not"},
+		{"negative pool", []string{nowhere}, []string{"serve", "--pool-size=-2"}, "--pool-size must not"},
+		{"address without port", []string{nowhere}, []string{"serve", "--addr", "localhost"}, "--addr takes HOST:PORT"},
+		{"port out of range", []string{nowhere}, []string{"serve", "--admin-addr", "127.0.0.1:70000"}, "--admin-addr"},
+		{"no tenant", []string{nowhere}, []string{"keys", "create", "--scopes", "read"}, "--tenant"},
+		{"no scopes", []string{nowhere}, []string{"keys", "create", "--tenant", "t"}, "--scopes"},
+		{"no operation", []string{nowhere}, []string{"show"}, "operation-id"},
+		{"health of nothing", nil, []string{"healthcheck", "--url", "here"}, "--url must be"},
+		{"dev on no URL", []string{"DATABASE_URL=host=127.0.0.1 password=" + planted}, []string{"dev", "--addr", "127.0.0.1:0", "--data", t.TempDir()}, "dev needs DATABASE_URL as a URL"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			oneSentence(t, command(t, test.env, test.args...), exitUsage, test.says)
+		})
+	}
+}
+
+func TestRun_SaysWhyPostgresCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	empty := testdb.Empty(t)
+	silent := silentServer(t)
+	for _, test := range []struct{ name, url, says string }{
+		{"refused", "postgres://u:" + planted + "@127.0.0.1:1/db", "refused"},
+		{"silent", "postgres://u:" + planted + "@" + silent + "/db?sslmode=disable", "did not answer in time"},
+		{"unknown host", "postgres://u:" + planted + "@nowhere.invalid/db", "does not resolve"},
+		{"no socket", "postgres://u:" + planted + "@/db?host=/nonexistent", "no such socket"},
+		{"unknown database", edit(t, db.URL, func(u *url.URL) { u.Path = "/" + planted }), "does not exist"},
+		{"unknown login", edit(t, db.URL, func(u *url.URL) { u.User = url.UserPassword(planted, planted) }), "refuses the login"},
+		{"no schema", empty.URL, "run: refundd migrate up"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			oneSentence(t, command(t, []string{"DATABASE_URL=" + test.url}, "serve", "--addr", "127.0.0.1:0"), exitFailed, test.says)
+			if took := time.Since(began); took > 12*time.Second {
+				t.Errorf("it took %v to say so", took)
+			}
+		})
+	}
+}
+
+// silentServer accepts connections and says nothing.
+func silentServer(t *testing.T) string {
+	t.Helper()
+	listener := listenLocally(t)
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener.Addr().String()
+}
+
+func listenLocally(t *testing.T) net.Listener {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return listener
+}
+
+func edit(t *testing.T, raw string, change func(*url.URL)) string {
+	t.Helper()
+	u, err := url.Parse(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(u)
+	return u.String()
+}
+
+func TestServe_RefusesAPortInUse(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	taken := listenLocally(t)
+	defer func() { _ = taken.Close() }()
+	for _, flag := range []string{"--addr", "--admin-addr"} {
+		env := []string{"DATABASE_URL=" + db.ServiceURL, "REFUNDD_ADDR=127.0.0.1:0"}
+		oneSentence(t, command(t, env, "serve", flag, taken.Addr().String()), exitFailed, flag+" "+taken.Addr().String()+": the port is in use")
+	}
+}
+
+func TestServe_AcceptsANewerSchema(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	if _, err := db.Owner.Exec(t.Context(), `UPDATE schema_migrations SET version = $1`, migrations.Latest()+7); err != nil {
+		t.Fatal(err)
+	}
+	succeed(t, db.ServiceURL, "audit")
+}
+
+func TestRun_HelpsOnStdout(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"keys", "create", "--help"}} {
+		r := command(t, nil, args...)
+		if r.code != 0 || !strings.HasPrefix(r.stdout, "Usage: refundd") || r.stderr != "" {
+			t.Errorf("%v: exits %d, stdout %q, stderr %q", args, r.code, r.stdout, r.stderr)
+		}
+	}
+}
+
+func TestVersion_NamesTheProgram(t *testing.T) {
+	t.Parallel()
+	if r := command(t, nil, "version"); r.code != 0 || !strings.HasPrefix(r.stdout, "refundd ") {
+		t.Errorf("exits %d: %q", r.code, r.stdout)
+	}
+}
+
+func TestHealthcheck_TellsTheLivingFromTheDead(t *testing.T) {
+	t.Parallel()
+	status := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/healthz" {
+			w.WriteHeader(status)
+		}
+	}))
+	defer server.Close()
+	if r := command(t, []string{"REFUNDD_URL=" + server.URL}, "healthcheck"); r.code != 0 || r.stdout+r.stderr != "" {
+		t.Errorf("of the living: %+v", r)
+	}
+	status = http.StatusServiceUnavailable
+	oneSentence(t, command(t, nil, "healthcheck", "--url", server.URL), exitFailed, "503")
+	server.Close()
+	oneSentence(t, command(t, nil, "healthcheck", "--url", server.URL), exitFailed, "no answer")
+}
+
+func TestRun_EndsWhenItIsInterrupted(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr strings.Builder
+	code := run(ctx, []string{"audit", "--database-url", testdb.New(t).URL}, func(string) string { return "" }, &stdout, &stderr)
+	oneSentence(t, ran{code, stdout.String(), stderr.String()}, exitFailed, "interrupted")
+}
