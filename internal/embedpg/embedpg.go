@@ -230,6 +230,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		s.proc = nil
 	}
 	if s.options.Dir == "" {
+		dropSharedMemory(s.home.data())
 		err = errors.Join(err, removeFolder(s.home.dir))
 	}
 	s.home.close()

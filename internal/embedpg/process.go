@@ -177,6 +177,7 @@ func (h *home) endStale() error {
 	if err := endServersOf(h.data()); err != nil {
 		return err
 	}
+	dropSharedMemory(h.data())
 	// Nothing serves the folder: a postmaster.pid that is still there names a
 	// process id that may be anybody's by now.
 	if err := os.Remove(filepath.Join(h.data(), "postmaster.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {

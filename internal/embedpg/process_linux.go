@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // dieWithParent asks the kernel to send sig when our process dies, kill -9
@@ -89,4 +91,26 @@ func freeSpace(dir string) uint64 {
 		return 0
 	}
 	return st.Bavail * uint64(st.Bsize)
+}
+
+// dropSharedMemory removes the small System V segment that a SIGKILLed
+// postmaster leaves, which only the next start in the same folder would: the
+// system holds few of them. It is the one that the pid file names, provided
+// that postmaster made it and nobody is attached.
+func dropSharedMemory(data string) {
+	b, err := os.ReadFile(filepath.Join(data, "postmaster.pid"))
+	lines := strings.Split(string(b), "\n")
+	if err != nil || len(lines) < 7 {
+		return
+	}
+	pid, errPID := strconv.Atoi(lines[0])
+	var key, id int
+	if _, err := fmt.Sscan(lines[6], &key, &id); err != nil || errPID != nil {
+		return
+	}
+	var segment unix.SysvShmDesc
+	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &segment); err != nil || segment.Nattch != 0 || int(segment.Cpid) != pid {
+		return
+	}
+	_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) // best effort
 }
