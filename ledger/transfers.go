@@ -48,6 +48,9 @@ type Posting struct {
 	seq  int
 }
 
+// Change is what the transfer does to its order's balance, in minor units.
+func (p Posting) Change() int64 { return p.AmountCents * accounts[p.kind].balance }
+
 // Debit refunds without a provider: merchant → customer, the whole of the operation.
 func Debit(e Entry) Posting { return Posting{e, KindRefund, 1} }
 
@@ -83,14 +86,15 @@ func Lock(b *pgx.Batch, keys []OrderKey, found func([]Order)) {
 		tenants[i], orders[i] = k.TenantID, k.OrderID
 	}
 	b.Queue(`
-		SELECT o.tenant_id, o.order_id, o.currency, o.captured_cents, o.refunded_cents, o.provider
+		SELECT o.tenant_id, o.order_id, o.currency, o.captured_cents, o.refunded_cents, o.provider, o.provider_payment_ref
 		FROM unnest($1::text[], $2::text[]) AS k (tenant_id, order_id)
 		JOIN orders o ON o.tenant_id = k.tenant_id AND o.order_id = k.order_id
 		ORDER BY o.tenant_id, o.order_id
 		FOR NO KEY UPDATE OF o`, tenants, orders).Query(func(rows pgx.Rows) error {
 		locked, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Order, error) {
 			var o Order
-			err := row.Scan(&o.TenantID, &o.OrderID, &o.Currency, &o.CapturedCents, &o.RefundedCents, &o.Provider)
+			err := row.Scan(&o.TenantID, &o.OrderID, &o.Currency, &o.CapturedCents, &o.RefundedCents, &o.Provider,
+				&o.ProviderPaymentRef)
 			return o, err
 		})
 		if err != nil {
@@ -156,7 +160,7 @@ func newColumns(postings []Posting) columns {
 		a := accounts[p.kind]
 		c.tenants[i], c.orders[i], c.operations[i] = p.TenantID, p.OrderID, p.OperationID
 		c.currencies[i], c.kinds[i], c.debits[i], c.credits[i] = p.Currency, string(p.kind), a.debit, a.credit
-		c.amounts[i], c.changes[i], c.seqs[i] = p.AmountCents, p.AmountCents*a.balance, int32(p.seq)
+		c.amounts[i], c.changes[i], c.seqs[i] = p.AmountCents, p.Change(), int32(p.seq)
 		balance[p.OrderKey] += c.changes[i]
 	}
 	for _, change := range balance {

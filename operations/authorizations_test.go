@@ -280,6 +280,14 @@ func TestAuthorizationsOfCase(t *testing.T) {
 	if err != nil || len(found) != operations.MaxMatches {
 		t.Fatalf("%d found, %v", len(found), err)
 	}
+	if found[9].ExpiresAt != nil {
+		t.Errorf("an approval without expiry expires %v", found[9].ExpiresAt)
+	}
+	b.exec(`UPDATE refund_authorizations SET expires_at = CASE operation_id WHEN 'K-008' THEN '-infinity' ELSE 'infinity' END::timestamptz
+		WHERE operation_id IN ('K-008', 'K-009')`) // rows loaded by SQL may say so
+	if found, err = b.AuthorizationsOfCase(t.Context(), tenant, "case-1"); err != nil {
+		t.Fatal(err)
+	}
 	for _, a := range found {
 		want := operations.AuthorizationOpen
 		switch a.OperationID {

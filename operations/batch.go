@@ -13,6 +13,7 @@ const (
 	batchSize     = 200              // refunds in one transaction
 	claimers      = 2                // transactions at once: a few large ones beat many small ones
 	readers       = 2                // read-only look-ups of keys at once
+	recorders     = 2                // transactions that record outcomes at once
 	batchDeadline = 20 * time.Second // a batch belongs to many callers: no single one's deadline ends it
 )
 
@@ -41,7 +42,7 @@ func (e *Engine) attempt(ctx context.Context, calls []*call) []*call {
 		return nil
 	}
 	for _, c := range calls {
-		c.answer <- answer{err: unavailable(err)}
+		c.refuse(unavailable(err))
 	}
 	return nil
 }
@@ -50,8 +51,14 @@ func (e *Engine) attempt(ctx context.Context, calls []*call) []*call {
 // judged again. On an error none is answered.
 func (e *Engine) tx1(ctx context.Context, calls []*call) (again []*call, err error) {
 	var verdicts []verdict
+	began := time.Now()
+	for _, c := range calls {
+		if c.began.IsZero() {
+			c.began = began
+		}
+	}
 	err = InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
-		verdicts, err = claim(ctx, tx, calls)
+		verdicts, err = e.claim(ctx, tx, calls)
 		return err
 	})
 	if err != nil {
@@ -67,13 +74,13 @@ func (e *Engine) oneByOne(ctx context.Context, calls []*call) {
 	for _, c := range calls {
 		orderKey := c.orderKey()
 		if err := locked[orderKey]; err != nil {
-			c.answer <- answer{err: err}
+			c.refuse(err)
 			continue
 		}
 		for rest := []*call{c}; len(rest) > 0; {
 			again, err := e.tx1(ctx, rest)
 			if err != nil {
-				c.answer <- answer{err: unavailable(err)}
+				c.refuse(unavailable(err))
 			}
 			if waitedTooLong(err) {
 				locked[orderKey] = unavailable(err)
@@ -101,15 +108,17 @@ func (e *Engine) conclude(ctx context.Context, calls []*call, verdicts []verdict
 		orderKey := c.orderKey()
 		_, misjudged := short[orderKey]
 		switch v := verdicts[i]; {
+		case v.stored != nil && v.stored.RefundID == c.refundID && v.stored.State == StateReserved:
+			e.proceed(c, *v.stored, v.order)
 		case v.stored != nil:
-			c.replay(*v.stored)
+			e.replay(c, *v.stored)
 		case v.refused == nil:
 			lost = append(lost, c)
 			short[orderKey] = struct{}{}
 		case misjudged && errors.Is(v.refused, ErrAmountExceedsRefundable):
 			again = append(again, c)
 		default:
-			c.answer <- answer{err: v.refused}
+			c.refuse(v.refused)
 		}
 	}
 	return append(again, e.concludeLost(ctx, lost)...)
@@ -124,9 +133,9 @@ func (e *Engine) concludeLost(ctx context.Context, lost []*call) (again []*call)
 		op, claimed := known[c.key]
 		switch {
 		case err != nil:
-			c.answer <- answer{err: err}
+			c.refuse(err)
 		case claimed:
-			c.replay(op)
+			e.replay(c, op)
 		default:
 			again = append(again, c)
 		}

@@ -15,6 +15,7 @@ import (
 // read once it is committed.
 type verdict struct {
 	stored  *Operation // the key's row: this call's own, or one that committed while the orders were being locked
+	order   Order      // of a row that is this call's own
 	refused error
 }
 
@@ -34,21 +35,30 @@ type approved struct {
 
 // claim is tx 1: lock the orders, re-read keys and authorizations, judge in the order of arrival, claim the keys, debit.
 // Both the operation's row and the debit commit, or neither.
-func claim(ctx context.Context, tx pgx.Tx, calls []*call) ([]verdict, error) {
+func (e *Engine) claim(ctx context.Context, tx pgx.Tx, calls []*call) ([]verdict, error) {
 	orders, known, agreed, err := lockAndRead(ctx, tx, calls)
 	if err != nil {
 		return nil, err
 	}
-	verdicts, passed := judge(calls, orders, known, agreed)
+	verdicts, passed := e.judge(calls, orders, known, agreed)
 	if len(passed) == 0 {
 		return verdicts, nil
 	}
 	at := agreed[calls[passed[0]].key].at
-	postings, err := insertClaims(ctx, tx, at, calls, passed, orders, verdicts)
+	won, err := e.insertClaims(ctx, tx, at, calls, passed, verdicts)
 	if err != nil {
 		return nil, err
 	}
-	return verdicts, ledger.Post(ctx, tx, at, postings)
+	var postings []ledger.Posting
+	var events []Event
+	for _, i := range won {
+		postings = append(postings, openingTransfer(*verdicts[i].stored))
+		events = append(events, calls[i].openingEvents(*verdicts[i].stored)...)
+	}
+	if err := ledger.Post(ctx, tx, at, postings); err != nil {
+		return nil, err
+	}
+	return verdicts, e.appendEvents(ctx, tx, events)
 }
 
 // lockAndRead locks the orders of the calls, and then, in new statements, reads what may have committed while it waited for
@@ -122,28 +132,35 @@ func queueTerms(b *pgx.Batch, keys []operationKey, found func(map[operationKey]t
 
 // judge decides the calls in the order of their arrival against the locked remainders, and answers the places of those that
 // may claim. A key claims once per batch; later calls of it are judged as lost races.
-func judge(calls []*call, orders map[OrderKey]Order, known map[operationKey]Operation, agreed map[operationKey]terms) (
+func (e *Engine) judge(calls []*call, orders map[OrderKey]Order, known map[operationKey]Operation, agreed map[operationKey]terms) (
 	[]verdict, []int,
 ) {
 	verdicts := make([]verdict, len(calls))
 	claiming := make(map[operationKey]struct{}, len(calls))
 	var passed []int
 	for i, c := range calls {
+		c.permit.drop() // of a try of this transaction that came to nothing
+		c.permit = nil
+		orderKey := c.orderKey()
+		order, exists := orders[orderKey]
 		if op, claimed := known[c.key]; claimed {
-			verdicts[i].stored = &op
+			verdicts[i].stored, verdicts[i].order = &op, order
 			continue
 		}
 		if _, taken := claiming[c.key]; taken {
 			continue
 		}
-		orderKey := c.orderKey()
-		order, exists := orders[orderKey]
-		if err := c.allowed(order, exists, agreed[c.key]); err != nil {
+		err := c.allowed(order, exists, agreed[c.key])
+		if err == nil {
+			err = e.admit(c, order)
+		}
+		if err != nil {
 			verdicts[i].refused = err
 			continue
 		}
 		order.RefundedCents += c.AmountCents
 		orders[orderKey] = order
+		verdicts[i].order = order
 		claiming[c.key] = struct{}{}
 		passed = append(passed, i)
 	}
@@ -168,96 +185,138 @@ func (c *call) allowed(order Order, exists bool, t terms) error {
 		return ErrAuthorizationMismatch
 	case c.AmountCents > order.RefundableCents():
 		return ErrAmountExceedsRefundable
-	case order.Provider != nil:
-		return ErrProviderUnavailable
 	default:
 		return nil
 	}
 }
 
-// insertClaims claims the keys of the calls that passed and answers what is to be debited: only the rows that this INSERT
-// returned. The others' keys were claimed by somebody else between the re-reading and the INSERT.
-func insertClaims(ctx context.Context, tx pgx.Tx, at time.Time, calls []*call, passed []int,
-	orders map[OrderKey]Order, verdicts []verdict,
-) ([]ledger.Posting, error) {
+// admit asks the breaker of the order's provider, the last check: while it is open, nothing new is reserved.
+func (e *Engine) admit(c *call, order Order) error {
+	if order.Provider == nil {
+		return nil
+	}
+	p := e.providers[*order.Provider]
+	if p == nil {
+		return &Refusal{Err: ErrProviderUnavailable, RetryAfter: e.config.BreakerOpen}
+	}
+	if c.permit = p.breaker.permit(); c.permit == nil {
+		return &Refusal{Err: ErrProviderUnavailable, RetryAfter: e.config.BreakerOpen}
+	}
+	return nil
+}
+
+// insertClaims claims the keys of the calls that passed and answers the places of those whose row this INSERT returned: they
+// alone are to be debited. The others' keys were claimed by somebody else between the re-reading and the INSERT.
+func (e *Engine) insertClaims(ctx context.Context, tx pgx.Tx, at time.Time, calls []*call, passed []int, verdicts []verdict) (
+	won []int, err error,
+) {
 	place := make(map[string]int, len(passed))
 	rows := newClaimRows(len(passed))
 	for _, i := range passed {
-		c := calls[i]
-		place[c.refundID] = i
-		op := c.succeeded(orders[c.orderKey()].Currency, at)
-		verdicts[i].stored = &op
-		if err := rows.add(op); err != nil {
+		place[calls[i].refundID] = i
+		if err := e.addClaim(rows, calls[i].opening(verdicts[i].order, at)); err != nil {
 			return nil, err
 		}
 	}
-	won, err := rows.insert(ctx, tx, at)
+	refundIDs, err := rows.insert(ctx, tx, at, e.config)
 	if err != nil {
 		return nil, err
 	}
-	mine := make(map[int]struct{}, len(won))
-	postings := make([]ledger.Posting, 0, len(won))
-	for _, refundID := range won {
+	for _, refundID := range refundIDs {
 		i := place[refundID]
-		mine[i] = struct{}{}
-		op := verdicts[i].stored
-		postings = append(postings, ledger.Debit(op.entry()))
+		op := calls[i].opening(verdicts[i].order, at)
+		verdicts[i].stored = &op
+		won = append(won, i)
 	}
-	for _, i := range passed {
-		if _, ok := mine[i]; !ok {
-			verdicts[i].stored = nil
-		}
-	}
-	return postings, nil
+	return won, nil
 }
 
-// succeeded is the row of a refund without a provider: claimed and settled at once.
-func (c *call) succeeded(currency string, at time.Time) Operation {
-	return Operation{
+// opening is the row that a call claims its key with: without a provider it is settled at once, with one it is reserved.
+func (c *call) opening(order Order, at time.Time) Operation {
+	o := Operation{
 		TenantID: c.TenantID, OperationID: c.OperationID, Fingerprint: c.fingerprint, RefundID: c.refundID,
-		OrderID: c.OrderID, AmountCents: c.AmountCents, Currency: currency, Reason: c.Reason, Metadata: c.Metadata,
-		State: StateSucceeded, CreatedAt: at, SettledAt: &at,
+		OrderID: c.OrderID, AmountCents: c.AmountCents, Currency: order.Currency, Reason: c.Reason, Metadata: c.Metadata,
+		State: StateReserved, Provider: order.Provider, CreatedAt: at,
 	}
+	if order.Provider == nil {
+		o.State, o.SettledAt = StateSucceeded, &at
+	}
+	return o
+}
+
+// openingTransfer is an operation's first: a debit, or a hold until the provider's outcome is known.
+func openingTransfer(o Operation) ledger.Posting {
+	if o.Provider == nil {
+		return ledger.Debit(o.entry())
+	}
+	return ledger.Hold(o.entry(), 1)
+}
+
+// openingEvents begin the history of an operation at a provider; a refund without one has none.
+func (c *call) openingEvents(o Operation) []Event {
+	if o.Provider == nil {
+		return nil
+	}
+	return []Event{{
+		TenantID: o.TenantID, OperationID: o.OperationID, Kind: "transition", ToState: ptrTo(StateReserved),
+		Attempt: ptrTo(1), Layer: optional(c.Layer), Actor: ptrTo(ActorCaller), CreatedAt: o.CreatedAt,
+	}}
 }
 
 // claimRows are the columns of the rows to insert.
 type claimRows struct {
-	tenants, ids, fingerprints, refunds, orders, currencies, metadata []string
-	amounts                                                           []int64
-	reasons                                                           []*string
+	tenants, ids, fingerprints, refunds, orders, currencies, metadata, states []string
+	amounts, retentions                                                       []int64
+	reasons, providers, providerKeys                                          []*string
 }
 
 func newClaimRows(n int) *claimRows {
-	s := func() []string { return make([]string, 0, n) }
-	return &claimRows{s(), s(), s(), s(), s(), s(), s(), make([]int64, 0, n), make([]*string, 0, n)}
+	s, p := func() []string { return make([]string, 0, n) }, func() []*string { return make([]*string, 0, n) }
+	return &claimRows{s(), s(), s(), s(), s(), s(), s(), s(), make([]int64, 0, n), make([]int64, 0, n), p(), p(), p()}
 }
 
-func (r *claimRows) add(o Operation) error {
+func (e *Engine) addClaim(r *claimRows, o Operation) error {
 	metadata, err := encodeMetadata(o.Metadata)
 	if err != nil {
 		return err
+	}
+	var key *string
+	var retention time.Duration
+	if p := e.providerOf(o); p != nil {
+		key, retention = ptrTo(p.setup.key(operationKey{o.TenantID, o.OperationID})), p.setup.KeyRetention
 	}
 	r.tenants, r.ids = append(r.tenants, o.TenantID), append(r.ids, o.OperationID)
 	r.fingerprints, r.refunds = append(r.fingerprints, o.Fingerprint), append(r.refunds, o.RefundID)
 	r.orders, r.currencies = append(r.orders, o.OrderID), append(r.currencies, o.Currency)
 	r.metadata, r.amounts = append(r.metadata, metadata), append(r.amounts, o.AmountCents)
-	r.reasons = append(r.reasons, o.Reason)
+	r.reasons, r.states = append(r.reasons, o.Reason), append(r.states, string(o.State))
+	r.providers, r.providerKeys = append(r.providers, o.Provider), append(r.providerKeys, key)
+	r.retentions = append(r.retentions, retention.Milliseconds())
 	return nil
 }
 
-// insert claims the keys in sorted order and answers the refund_ids of the rows that are new.
-func (r *claimRows) insert(ctx context.Context, tx pgx.Tx, at time.Time) ([]string, error) {
+// insert claims the keys in sorted order and answers the refund_ids of the rows that are new. A reservation is born with its
+// lease, and as one that is being sent.
+func (r *claimRows) insert(ctx context.Context, tx pgx.Tx, at time.Time, c Config) ([]string, error) {
 	rows, err := tx.Query(ctx, `
 		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
-			reason, metadata, state, created_at, settled_at)
+			reason, metadata, state, created_at, settled_at, provider, provider_key, provider_key_expires_at, attempts,
+			lease_until, last_send_ended)
 		SELECT n.tenant_id, n.operation_id, n.fingerprint, n.refund_id::uuid, n.order_id, n.amount_cents, n.currency,
-			n.reason, n.metadata::jsonb, 'succeeded', $10, $10
-		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[])
-			AS n (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, reason, metadata)
+			n.reason, n.metadata::jsonb, n.state, $14::timestamptz, CASE WHEN n.provider IS NULL THEN $14::timestamptz END,
+			n.provider, n.provider_key, CASE WHEN n.provider IS NOT NULL THEN $14::timestamptz + n.retention * interval '1 millisecond' END,
+			CASE WHEN n.provider IS NULL THEN 0 ELSE 1 END,
+			CASE WHEN n.provider IS NULL THEN '-infinity' ELSE $14::timestamptz + $15 * interval '1 millisecond' END,
+			CASE WHEN n.provider IS NOT NULL THEN $14::timestamptz + $16 * interval '1 millisecond' END
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::text[],
+			$10::text[], $11::text[], $12::text[], $13::bigint[])
+			AS n (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, reason, metadata, state,
+				provider, provider_key, retention)
 		ORDER BY n.tenant_id COLLATE "C", n.operation_id COLLATE "C"
 		ON CONFLICT (tenant_id, operation_id) DO NOTHING
 		RETURNING refund_id::text`,
-		r.tenants, r.ids, r.fingerprints, r.refunds, r.orders, r.amounts, r.currencies, r.reasons, r.metadata, at)
+		r.tenants, r.ids, r.fingerprints, r.refunds, r.orders, r.amounts, r.currencies, r.reasons, r.metadata,
+		r.states, r.providers, r.providerKeys, r.retentions, at, c.Lease.Milliseconds(), c.ProviderTimeout.Milliseconds())
 	if err != nil {
 		return nil, fmt.Errorf("claim keys: %w", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -19,9 +21,43 @@ type Config struct {
 	Registerer prometheus.Registerer                                      // optional: where the engine's metrics go
 	OnEvents   func(ctx context.Context, tx pgx.Tx, events []Event) error // optional: pure SQL, in the transaction of the events
 	MaxQueue   int                                                        // refunds that may wait for a transaction; default 4096
+
+	Providers       map[string]ProviderSetup // by the name that orders carry; an order of any other provider is refused
+	ProviderTimeout time.Duration            // of one call; default 10 s
+	Lease           time.Duration            // longer than ProviderTimeout; default ProviderTimeout + 20 s
+	ListingLag      time.Duration            // until a provider's listing shows all of its refunds; default 1 min
+	BreakerFailures int                      // consecutive ones that open a provider's breaker; default 5
+	BreakerOpen     time.Duration            // how long it stays open; default 10 s
+	ReservedAge     time.Duration            // at which a human is told of a reservation; default 72 h
+	PendingAge      time.Duration            // at which a human is told of a pending refund; default 14 days
+	RecheckFor      time.Duration            // how long late failures are looked for; default 30 days
+	BackoffMin      time.Duration            // until reconciliation looks again, doubled by each attempt; default 10 s
+	BackoffMax      time.Duration            // its limit; default 1 h
 }
 
-const defaultMaxQueue = 4096
+func (c *Config) setDefaults() {
+	setDefault(&c.MaxQueue, 4096)
+	setDefault(&c.ProviderTimeout, 10*time.Second)
+	setDefault(&c.Lease, c.ProviderTimeout+20*time.Second)
+	setDefault(&c.ListingLag, time.Minute)
+	setDefault(&c.BreakerFailures, 5)
+	setDefault(&c.BreakerOpen, 10*time.Second)
+	setDefault(&c.ReservedAge, 72*time.Hour)
+	setDefault(&c.PendingAge, 14*24*time.Hour)
+	setDefault(&c.RecheckFor, 30*24*time.Hour)
+	setDefault(&c.BackoffMin, 10*time.Second)
+	setDefault(&c.BackoffMax, time.Hour)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+}
+
+func setDefault[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
 
 func (c *Config) validate() error {
 	var faults []error
@@ -31,34 +67,54 @@ func (c *Config) validate() error {
 	if c.MaxQueue < 0 {
 		faults = append(faults, fmt.Errorf("max queue %d is negative", c.MaxQueue))
 	}
-	if c.MaxQueue == 0 {
-		c.MaxQueue = defaultMaxQueue
+	for name, d := range map[string]time.Duration{
+		"provider timeout": c.ProviderTimeout, "lease": c.Lease, "listing lag": c.ListingLag, "breaker's open time": c.BreakerOpen,
+		"age of reservations": c.ReservedAge, "age of pending refunds": c.PendingAge, "re-check window": c.RecheckFor,
+		"shortest back-off": c.BackoffMin, "longest back-off": c.BackoffMax,
+	} {
+		if d < 0 {
+			faults = append(faults, fmt.Errorf("%s %v is negative", name, d))
+		}
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+	if c.Lease <= c.ProviderTimeout {
+		faults = append(faults, fmt.Errorf("lease %v does not outlast the provider timeout %v", c.Lease, c.ProviderTimeout))
 	}
 	return errors.Join(faults...)
 }
 
 // Engine executes refunds. Its methods may be called at once from any number of goroutines.
 type Engine struct {
-	config  Config
-	reads   *queue[operationKey, *call] // calls whose key is to be looked up
-	claims  *queue[OrderKey, *call]     // calls for tx 1; those of one order keep their order
-	metrics *metrics
+	config   Config
+	reads    *queue[operationKey, *call] // calls whose key is to be looked up
+	claims   *queue[OrderKey, *call]     // calls for tx 1; those of one order keep their order
+	notes    *queue[OrderKey, *note]     // findings for tx 2
+	detached detached                    // calls to providers, which belong to no request
+	metrics  *metrics
+
+	providers     map[string]*provider
+	providerNames []string // beside the milliseconds that each of them remembers a key
+	retentions    []int64
 }
 
 // New makes an engine, or reports every fault of its configuration.
 func New(c Config) (*Engine, error) {
+	c.setDefaults()
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("configure engine: %w", err)
 	}
 	e := &Engine{
-		config: c,
-		reads:  newQueue[operationKey, *call](c.MaxQueue),
-		claims: newQueue[OrderKey, *call](c.MaxQueue),
+		config:    c,
+		reads:     newQueue[operationKey, *call](c.MaxQueue),
+		claims:    newQueue[OrderKey, *call](c.MaxQueue),
+		notes:     newQueue[OrderKey, *note](noLimit),
+		providers: make(map[string]*provider, len(c.Providers)),
 	}
-	m, err := newMetrics(c.Registerer, e.claims.depth)
+	for name, setup := range c.Providers {
+		e.providers[name] = &provider{setup, newBreaker(name, c.BreakerFailures, c.BreakerOpen)}
+		e.providerNames = append(e.providerNames, name)
+		e.retentions = append(e.retentions, setup.KeyRetention.Milliseconds())
+	}
+	m, err := newMetrics(c.Registerer, e)
 	if err != nil {
 		return nil, fmt.Errorf("configure engine: %w", err)
 	}
@@ -66,22 +122,36 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// Run works off the queues until ctx ends; what is queued by then is still answered, what comes later is ErrOverloaded.
-// Submit needs it running.
+// noLimit is the queue's of findings: whoever has one called the provider already, and its number is bounded by that.
+const noLimit = int(^uint(0) >> 1)
+
+// Run works off the queues until ctx ends; what is queued or at a provider by then is still answered, what comes later is
+// ErrOverloaded. Every method that refunds or resolves needs it running.
 func (e *Engine) Run(ctx context.Context) error {
-	// The readers feed the claimers: the second queue closes when the first is empty.
-	reading, readersGone := context.WithCancel(context.WithoutCancel(ctx))
-	defer readersGone()
-	var all, reads errgroup.Group
-	for range readers {
-		reads.Go(func() error { e.reads.work(ctx, batchSize, e.read); return nil })
+	// Each stage closes when the one before it is empty: reads feed claims, claims feed calls, calls feed notes.
+	claiming, endClaims := context.WithCancel(context.WithoutCancel(ctx))
+	noting, endNotes := context.WithCancel(context.WithoutCancel(ctx))
+	defer endClaims()
+	defer endNotes()
+	reads := workers(readers, func() { e.reads.work(ctx, batchSize, e.read) })
+	claims := workers(claimers, func() { e.claims.work(claiming, batchSize, e.execute) })
+	notes := workers(recorders, func() { e.notes.work(noting, batchSize, e.recordAll) })
+	stages := []func() error{
+		reads.Wait, func() error { endClaims(); return claims.Wait() },
+		func() error { e.detached.drain(); endNotes(); return notes.Wait() },
 	}
-	for range claimers {
-		all.Go(func() error { e.claims.work(reading, batchSize, e.execute); return nil })
+	for stage := range slices.Values(stages) {
+		if err := stage(); err != nil {
+			return err
+		}
 	}
-	all.Go(func() error {
-		defer readersGone()
-		return reads.Wait()
-	})
-	return all.Wait()
+	return nil
+}
+
+func workers(n int, work func()) *errgroup.Group {
+	var g errgroup.Group
+	for range n {
+		g.Go(func() error { work(); return nil })
+	}
+	return &g
 }

@@ -27,25 +27,56 @@ type Event struct {
 
 // appendEvents writes history in the transaction that makes it, and hands it to the rooms that follow transitions.
 func (e *Engine) appendEvents(ctx context.Context, tx pgx.Tx, events []Event) error {
-	for i := range events {
-		ev := &events[i]
-		detail, err := encodeMetadata(ev.Detail)
-		if err != nil {
+	if len(events) == 0 {
+		return nil
+	}
+	var c eventRows
+	for _, ev := range events {
+		if err := c.add(ev); err != nil {
 			return err
 		}
-		err = tx.QueryRow(ctx, `
-			INSERT INTO operation_events (tenant_id, operation_id, kind, from_state, to_state, attempt, layer, actor,
-				error_kind, provider_request_id, detail, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb, clock_timestamp())
-			RETURNING created_at`,
-			ev.TenantID, ev.OperationID, ev.Kind, ev.FromState, ev.ToState, ev.Attempt, ev.Layer, ev.Actor,
-			ev.ErrorKind, ev.ProviderRequestID, detail).Scan(&ev.CreatedAt)
-		if err != nil {
-			return fmt.Errorf("append event: %w", err)
-		}
+	}
+	_, err := tx.Exec(ctx, `
+		INSERT INTO operation_events (tenant_id, operation_id, kind, from_state, to_state, attempt, layer, actor, error_kind,
+			provider_request_id, detail, created_at)
+		SELECT n.tenant_id, n.operation_id, n.kind, n.from_state, n.to_state, n.attempt, n.layer, n.actor, n.error_kind,
+			n.provider_request_id, n.detail::jsonb, n.created_at
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[], $9::text[],
+			$10::text[], $11::text[], $12::timestamptz[]) WITH ORDINALITY
+			AS n (tenant_id, operation_id, kind, from_state, to_state, attempt, layer, actor, error_kind, provider_request_id,
+				detail, created_at, place)
+		ORDER BY n.place`,
+		c.tenants, c.ids, c.kinds, c.from, c.to, c.attempts, c.layers, c.actors, c.errorKinds, c.requests, c.details, c.at)
+	if err != nil {
+		return fmt.Errorf("append events: %w", err)
 	}
 	if e.config.OnEvents == nil {
 		return nil
 	}
 	return e.config.OnEvents(ctx, tx, events)
+}
+
+// eventRows are the columns of the rows to insert.
+type eventRows struct {
+	tenants, ids, kinds, details                   []string
+	from, to, layers, actors, errorKinds, requests []*string
+	attempts                                       []*int32
+	at                                             []time.Time
+}
+
+func (c *eventRows) add(ev Event) error {
+	detail, err := encodeMetadata(ev.Detail)
+	if err != nil {
+		return err
+	}
+	var attempt *int32
+	if ev.Attempt != nil {
+		attempt = ptrTo(int32(*ev.Attempt))
+	}
+	c.tenants, c.ids, c.kinds = append(c.tenants, ev.TenantID), append(c.ids, ev.OperationID), append(c.kinds, ev.Kind)
+	c.from, c.to = append(c.from, (*string)(ev.FromState)), append(c.to, (*string)(ev.ToState))
+	c.layers, c.actors = append(c.layers, ev.Layer), append(c.actors, ev.Actor)
+	c.errorKinds, c.requests = append(c.errorKinds, ev.ErrorKind), append(c.requests, ev.ProviderRequestID)
+	c.attempts, c.details, c.at = append(c.attempts, attempt), append(c.details, detail), append(c.at, ev.CreatedAt)
+	return nil
 }

@@ -43,7 +43,7 @@ func onConn(ctx context.Context, pool *pgxpool.Pool, act func(*pgxpool.Conn) err
 		case err == nil:
 			return nil
 		case ctx.Err() != nil && (transient(err) || errors.Is(err, ctx.Err())):
-			return fmt.Errorf("%w: %v", ErrDeadlineExceeded, err)
+			return fmt.Errorf("%w: %s", ErrDeadlineExceeded, err.Error()) // not wrapped: the database is not at fault
 		case !transient(err):
 			return err
 		case try == tries:

@@ -16,13 +16,20 @@ var (
 	ErrPaymentAlreadyRegistered = ledger.ErrPaymentAlreadyRegistered
 )
 
-// Names of the ledger's that the engine's callers use.
+// What the engine's callers say and read of the ledger's.
 type (
-	Order           = ledger.Order
-	OrderKey        = ledger.OrderKey
+	// Order is a captured payment and what of it was given back.
+	Order = ledger.Order
+	// OrderKey names an order within its tenant.
+	OrderKey = ledger.OrderKey
+	// Customer is who paid.
+	Customer = ledger.Customer
+	// Registration is what may be said of an order.
+	Registration = ledger.Registration
+	// IncompleteError names what a new order lacks.
 	IncompleteError = ledger.IncompleteError
-	Customer        = ledger.Customer
-	Registration    = ledger.Registration
-	CustomerQuery   = ledger.CustomerQuery
-	Transfer        = ledger.Transfer
+	// CustomerQuery selects orders by customer.
+	CustomerQuery = ledger.CustomerQuery
+	// Transfer is one immutable movement between two accounts.
+	Transfer = ledger.Transfer
 )

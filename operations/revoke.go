@@ -2,7 +2,9 @@ package operations
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -32,8 +34,8 @@ func (e *Engine) revoke(ctx context.Context, tx pgx.Tx, r Revocation) (Authoriza
 	if err != nil {
 		return Authorization{}, err
 	}
-	if claimed {
-		if err := e.recordRevocation(ctx, tx, r); err != nil {
+	if claimed != nil {
+		if err := e.recordRevocation(ctx, tx, r, *claimed); err != nil {
 			return Authorization{}, err
 		}
 		return findAuthorization(ctx, tx, key)
@@ -52,23 +54,29 @@ func (e *Engine) revoke(ctx context.Context, tx pgx.Tx, r Revocation) (Authoriza
 	}
 }
 
-// claimRevoked claims the key of an approval for its withdrawal, if there is such an approval and the key is free.
-func claimRevoked(ctx context.Context, tx pgx.Tx, key operationKey) (bool, error) {
+// claimRevoked claims the key of an approval for its withdrawal and answers when, or nil where there is no such approval or
+// the key is not free.
+func claimRevoked(ctx context.Context, tx pgx.Tx, key operationKey) (*time.Time, error) {
 	a, err := approvedTerms(ctx, tx, key)
 	if a == nil || err != nil {
-		return false, err
+		return nil, err
 	}
-	tag, err := tx.Exec(ctx, `
+	var at time.Time
+	err = tx.QueryRow(ctx, `
 		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, order_id, amount_cents, currency, state,
 			created_at, settled_at)
 		SELECT $1, $2, $3, $4, $5, $6, 'revoked', clock.at, clock.at
 		FROM (SELECT clock_timestamp() AS at) AS clock
-		ON CONFLICT (tenant_id, operation_id) DO NOTHING`,
-		key.TenantID, key.OperationID, Fingerprint(a.orderID, a.amountCents), a.orderID, a.amountCents, a.currency)
-	if err != nil {
-		return false, fmt.Errorf("claim key for revocation: %w", err)
+		ON CONFLICT (tenant_id, operation_id) DO NOTHING
+		RETURNING created_at`,
+		key.TenantID, key.OperationID, Fingerprint(a.orderID, a.amountCents), a.orderID, a.amountCents, a.currency).Scan(&at)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("claim key for revocation: %w", err)
 	}
-	return tag.RowsAffected() == 1, nil
+	return &at, nil
 }
 
 func approvedTerms(ctx context.Context, tx pgx.Tx, key operationKey) (*approved, error) {
@@ -92,10 +100,11 @@ func approvedTerms(ctx context.Context, tx pgx.Tx, key operationKey) (*approved,
 	return found[0], nil
 }
 
-func (e *Engine) recordRevocation(ctx context.Context, tx pgx.Tx, r Revocation) error {
+func (e *Engine) recordRevocation(ctx context.Context, tx pgx.Tx, r Revocation, at time.Time) error {
 	revoked := StateRevoked
 	event := Event{
 		TenantID: r.TenantID, OperationID: r.OperationID, Kind: "revoked", ToState: &revoked, Actor: r.RevokedBy,
+		CreatedAt: at,
 	}
 	if r.Reason != nil {
 		event.Detail = map[string]string{"reason": *r.Reason}

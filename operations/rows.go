@@ -16,13 +16,21 @@ type operationKey struct {
 // operationColumns reads an operation o for scanOperation.
 const operationColumns = `o.tenant_id, o.operation_id, o.fingerprint, coalesce(o.refund_id::text, ''), o.order_id,
 	o.amount_cents, o.currency, o.reason, o.metadata, o.state, o.provider, o.provider_refund_id, o.failure_code,
-	o.created_at, o.settled_at`
+	greatest(o.created_at, '0001-01-01Z'), o.settled_at,
+	CASE WHEN o.provider IS NOT NULL AND o.lease_until > clock_timestamp() AND o.lease_until < 'infinity'
+		THEN (extract(epoch FROM o.lease_until - clock_timestamp()) * 1000000000)::bigint ELSE 0 END`
+
+// targets are what a row of operationColumns is scanned into.
+func (o *Operation) targets() []any {
+	return []any{
+		&o.TenantID, &o.OperationID, &o.Fingerprint, &o.RefundID, &o.OrderID, &o.AmountCents, &o.Currency, &o.Reason,
+		&o.Metadata, &o.State, &o.Provider, &o.ProviderRefundID, &o.FailureCode, &o.CreatedAt, &o.SettledAt, &o.LeaseLeft,
+	}
+}
 
 func scanOperation(row pgx.CollectableRow) (Operation, error) {
 	var o Operation
-	err := row.Scan(&o.TenantID, &o.OperationID, &o.Fingerprint, &o.RefundID, &o.OrderID,
-		&o.AmountCents, &o.Currency, &o.Reason, &o.Metadata, &o.State, &o.Provider, &o.ProviderRefundID, &o.FailureCode,
-		&o.CreatedAt, &o.SettledAt)
+	err := row.Scan(o.targets()...)
 	return o, err
 }
 

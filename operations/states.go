@@ -58,6 +58,7 @@ type Operation struct {
 	FailureCode      *string
 	CreatedAt        time.Time
 	SettledAt        *time.Time
+	LeaseLeft        time.Duration // how long somebody still works on it, by the database's clock
 }
 
 // entry is the operation's money for the ledger.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -64,6 +65,7 @@ type Refusal struct {
 	Err        error
 	Operation  *Operation    // nil where no refund holds the key, or where it is another refund
 	RetryAfter time.Duration // where waiting helps
+	Replayed   bool          // ErrDeclined: an earlier call was told so already
 }
 
 func (r *Refusal) Error() string { return r.Err.Error() }
@@ -79,6 +81,9 @@ type call struct {
 	fingerprint string
 	refundID    string
 	queued      time.Time
+	began       time.Time                 // of the first try of its transaction: its lease counts from no later
+	permit      permit                    // the breaker's, for the provider call that its reservation will make
+	reserved    atomic.Pointer[Operation] // once its key is committed and its outcome is not known yet
 	answer      chan answer
 }
 
@@ -112,9 +117,29 @@ func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
 	case a := <-c.answer:
 		return a.receipt, a.err
 	case <-ctx.Done():
+		if op := c.reserved.Load(); op != nil {
+			return pendingReceipt(*op), nil
+		}
 		return Receipt{}, ErrDeadlineExceeded
 	}
 }
+
+// refuse answers a call that did nothing.
+func (c *call) refuse(err error) {
+	c.permit.drop()
+	c.permit = nil
+	c.answer <- answer{err: err}
+}
+
+func pendingReceipt(op Operation) Receipt {
+	return Receipt{Status: StatusPending, Operation: op, RetryAfter: pendingRetry}
+}
+
+// How long a caller is asked to wait: for an outcome, and for another attempt to let go of its lease.
+const (
+	pendingRetry = 2 * time.Second
+	leaseRetry   = 2 * time.Second
+)
 
 // read answers the calls whose key is claimed already, before any lock; the others go on to tx 1.
 func (e *Engine) read(calls []*call) {
@@ -127,23 +152,29 @@ func (e *Engine) read(calls []*call) {
 	known, err := readOperations(ctx, e.config.Pool, keysOf(calls))
 	for _, c := range calls {
 		if err != nil {
-			c.answer <- answer{err: err}
+			c.refuse(err)
 			continue
 		}
 		if op, claimed := known[c.key]; claimed {
-			c.replay(op)
+			e.replay(c, op)
 			continue
 		}
 		c.queued = time.Now()
 		if err := e.claims.put(c.orderKey(), c); err != nil {
-			c.answer <- answer{err: err}
+			c.refuse(err)
 		}
 	}
 }
 
 // replay answers the call from its operation's row: the one check that the sequential path and the lost race share.
-func (c *call) replay(op Operation) {
+func (e *Engine) replay(c *call, op Operation) {
 	receipt, err := c.judge(op)
+	if err == nil && op.State == StateReserved {
+		e.resume(c, op)
+		return
+	}
+	c.permit.drop()
+	c.permit = nil
 	c.answer <- answer{receipt, err}
 }
 
@@ -160,10 +191,15 @@ func (c *call) judge(op Operation) (Receipt, error) {
 			return Receipt{Status: StatusProcessed, Operation: op}, nil
 		}
 		return Receipt{Status: StatusAlreadyProcessed, Operation: op}, nil
-	case StatePending, StateReserved:
-		return Receipt{Status: StatusPending, Operation: op, RetryAfter: time.Second}, nil
+	case StateReserved:
+		if op.LeaseLeft > 0 {
+			return Receipt{}, &Refusal{Err: ErrInProgress, Operation: &op, RetryAfter: min(op.LeaseLeft, leaseRetry)}
+		}
+		return pendingReceipt(op), nil
+	case StatePending:
+		return pendingReceipt(op), nil
 	case StateFailed:
-		return Receipt{}, &Refusal{Err: ErrDeclined, Operation: &op}
+		return Receipt{}, &Refusal{Err: ErrDeclined, Operation: &op, Replayed: true}
 	case StateNeedsAttention:
 		return Receipt{}, &Refusal{Err: ErrNeedsAttention, Operation: &op}
 	default:
@@ -176,7 +212,7 @@ func present(calls []*call) []*call {
 	waiting := calls[:0]
 	for _, c := range calls {
 		if c.ctx.Err() != nil {
-			c.answer <- answer{err: ErrDeadlineExceeded}
+			c.refuse(ErrDeadlineExceeded)
 			continue
 		}
 		waiting = append(waiting, c)

@@ -187,13 +187,12 @@ func TestDev_PrintsATourThatWorksAsPrinted(t *testing.T) {
 	}
 	succeed(t, db.URL, "audit")
 
-	left := make(chan struct{})
+	refund := make(chan error)
 	d.expect(t, 201, "PUT", "/v1/authorizations/op-stuck", `{"case_id":"c","order_id":"A-1003","amount_cents":100,"approved_by":"ann"}`)
 	lockOrder(t, db, "A-1003")
 	go func() {
-		defer close(left)
-		_, _ = d.try(context.WithoutCancel(t.Context()), "POST", "/v1/refunds", // cut off or answered: both are an end
-			`{"operation_id":"op-stuck","order_id":"A-1003","amount_cents":100}`)
+		_, err := d.try(context.WithoutCancel(t.Context()), "POST", "/v1/refunds", `{"operation_id":"op-stuck","order_id":"A-1003","amount_cents":100}`)
+		refund <- err
 	}()
 	awaitLockWait(t, db)
 	began := time.Now()
@@ -202,7 +201,7 @@ func TestDev_PrintsATourThatWorksAsPrinted(t *testing.T) {
 	if took := time.Since(began); took > devStop {
 		t.Errorf("stopping takes %v while a refund waits for a lock", took)
 	}
-	<-left
+	<-refund
 }
 
 func TestDev_IsInterruptedWhileItStarts(t *testing.T) {

@@ -1,0 +1,57 @@
+package operations
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// breaker stops calls to a provider that has failed several times in a row, or that refuses our credentials.
+type breaker struct {
+	circuit *gobreaker.TwoStepCircuitBreaker[struct{}]
+	trip    atomic.Bool // the next failure opens it, whatever went before
+}
+
+// errUnused reports a permit that no call was made with: it counts neither way.
+var errUnused = errors.New("permit not used")
+
+func newBreaker(name string, failures int, open time.Duration) *breaker {
+	b := &breaker{}
+	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:    name,
+		Timeout: open,
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			return b.trip.Load() || int64(c.ConsecutiveFailures) >= int64(failures)
+		},
+		IsExcluded: func(err error) bool { return errors.Is(err, errUnused) },
+	})
+	return b
+}
+
+// permit lets one call through. Its outcome is to be reported once; nil means that no call may be made now.
+func (b *breaker) permit() permit {
+	done, err := b.circuit.Allow()
+	if err != nil {
+		return nil
+	}
+	return func(err error) {
+		var failure *ProviderError
+		misconfigured := errors.As(err, &failure) && failure.Kind == ErrorMisconfigured
+		if !errors.Is(err, errUnused) {
+			b.trip.Store(misconfigured)
+		}
+		done(err)
+	}
+}
+
+// permit reports what became of a permitted call: nil for any answer that the provider gave in good order.
+type permit func(error)
+
+// drop gives an unused permit back.
+func (p permit) drop() {
+	if p != nil {
+		p(errUnused)
+	}
+}

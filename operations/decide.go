@@ -1,0 +1,242 @@
+package operations
+
+import (
+	"time"
+
+	"refundd/ledger"
+)
+
+// Failure codes of an operation that waits for a human: why it does.
+const (
+	attentionContradictory  = "provider_contradictory"
+	attentionKeyExpired     = "provider_key_expired"
+	attentionTooOld         = "outcome_overdue"
+	attentionPaidAfterAll   = "paid_after_failure"
+	failureLateFailure      = FailureLate
+	failureOverRefund       = FailureOverRefund
+	failureResolvedByPerson = FailureResolvedByOperator
+)
+
+// source tells how a finding was come by.
+type source string
+
+const (
+	sourceRefund source = "refund" // the provider's answer to our request
+	sourceLookup source = "lookup" // what its books show
+	sourceHuman  source = "human"  // a person's decision, with evidence
+)
+
+// finding is what one attempt learned of an operation: an outcome, or the kind of its absence.
+type finding struct {
+	lease  Lease
+	source source
+	result ProviderResult
+	kind   ErrorKind // empty with an outcome
+	actor  string    // of a human's decision
+	detail map[string]string
+}
+
+func (f finding) is(o Outcome) bool { return f.kind == "" && f.result.Outcome == o }
+
+// reservation is an operation's row under lock, with what the database's clock says of it.
+type reservation struct {
+	Operation
+	attempts    int
+	doubted     *string
+	keyAlive    bool // a request sent now would end before the provider forgets the key
+	lagOver     bool // the lease was taken later than the listing lag after the last send
+	tooOld      bool // the age at which a human is told
+	recheckOver bool // settled longer ago than late failures are looked for
+	lastSeq     int
+}
+
+// change is what a finding makes of a row.
+type change struct {
+	state            State
+	failureCode      *string
+	providerRefundID *string
+	doubted          *string
+	postings         []ledger.Posting
+	next             schedule
+	resend           bool // keep the lease and send again with the same key
+	notSent          bool // this attempt sent nothing
+	stale            bool // the finding came too late to say anything
+}
+
+// schedule says when reconciliation looks again.
+type schedule int
+
+const (
+	nextBackoff schedule = iota // doubles with each attempt
+	nextLag                     // once the provider's listing shows all
+	nextSlowest
+	nextDaily
+	nextNever
+)
+
+// decide is the state machine: what becomes of an operation by one finding, where remainder is what its order could still
+// give back (minor units). Proof of success, and a failure that the provider's books show, count whatever the lease; all else
+// only if nobody took the lease since and the state is the one that it was taken in.
+func (r reservation) decide(f finding, remainder int64) change {
+	c := change{
+		state: r.State, failureCode: r.FailureCode, providerRefundID: r.ProviderRefundID, doubted: r.doubted,
+		next: r.resting(), notSent: f.source == sourceLookup || f.kind == ErrorNotSent,
+	}
+	if f.kind == "" && f.result.ProviderRefundID != "" {
+		c.providerRefundID = &f.result.ProviderRefundID
+	}
+	switch {
+	case f.is(OutcomeSucceeded):
+		r.paid(&c, remainder)
+	case f.is(OutcomeDeclined) && f.source != sourceRefund:
+		r.unpaid(&c, f.result.DeclineCode)
+	case f.is(OutcomePending):
+		r.pending(&c)
+	case f.lease.attempts != r.attempts || f.lease.State != r.State:
+		c.stale = true
+	case f.is(OutcomeDeclined):
+		r.declined(&c, f.result.DeclineCode)
+	case f.kind == ErrorContradictory && r.open():
+		r.attention(&c, attentionContradictory)
+	case f.kind == ErrorNotFound && r.State == StateReserved:
+		r.notFound(&c)
+	case r.tooOld && r.open():
+		r.attention(&c, attentionTooOld)
+	}
+	return c
+}
+
+// open tells whether neither an outcome nor a human has the operation yet.
+func (r reservation) open() bool { return r.State == StateReserved || r.State == StatePending }
+
+func (r reservation) settled() bool { return r.State == StateSucceeded || r.State == StateFailed }
+
+// resting is when to look again at a row that stays as it is.
+func (r reservation) resting() schedule {
+	switch {
+	case r.State == StateNeedsAttention:
+		return nextSlowest
+	case !r.settled():
+		return nextBackoff
+	case r.recheckOver, r.State == StateFailed && !r.failedByPerson():
+		return nextNever
+	default:
+		return nextDaily
+	}
+}
+
+func (r reservation) failedByPerson() bool {
+	return r.FailureCode != nil && *r.FailureCode == failureResolvedByPerson
+}
+
+// held tells whether the order's balance counts the operation's money as in transit.
+func (r reservation) held() bool {
+	return r.open() ||
+		r.State == StateNeedsAttention && (r.FailureCode == nil || *r.FailureCode != failureOverRefund)
+}
+
+// paid: the provider shows it as executed. That is never dropped, whatever we believed.
+func (r reservation) paid(c *change, remainder int64) {
+	switch {
+	case r.State == StateSucceeded:
+		return
+	case r.State == StateFailed && remainder >= r.AmountCents:
+		c.state, c.failureCode, c.next = StateNeedsAttention, ptrTo(attentionPaidAfterAll), nextSlowest
+		c.postings = r.post(ledger.Hold)
+		return
+	case r.State == StateFailed, !r.held() && remainder < r.AmountCents:
+		c.state, c.failureCode, c.next = StateNeedsAttention, ptrTo(failureOverRefund), nextSlowest
+		return
+	case r.held():
+		c.postings = r.post(ledger.Settle)
+	default:
+		c.postings = r.post(ledger.Hold, ledger.Settle)
+	}
+	c.state, c.failureCode, c.doubted, c.next = StateSucceeded, nil, nil, nextDaily
+}
+
+// unpaid: the provider's books show our refund as failed, or a person says so.
+func (r reservation) unpaid(c *change, code string) {
+	switch {
+	case r.State == StateFailed:
+		return
+	case r.State == StateSucceeded:
+		code = failureLateFailure
+		c.postings = r.post(ledger.Reverse)
+	case r.held():
+		c.postings = r.post(ledger.Release)
+	}
+	c.state, c.failureCode, c.doubted, c.next = StateFailed, &code, nil, nextNever
+	if code == failureResolvedByPerson {
+		c.next = nextDaily
+	}
+}
+
+// pending: the provider accepted it. Only a reservation moves by that.
+func (r reservation) pending(c *change) {
+	if r.State == StateReserved {
+		c.state, c.doubted = StatePending, nil
+		return
+	}
+	if r.State == StatePending && r.tooOld {
+		r.attention(c, attentionTooOld)
+	}
+}
+
+// declined: the answer to our request was no. It is believed at once only where nothing of ours can have been executed.
+func (r reservation) declined(c *change, code string) {
+	if r.attempts > 1 || code == DeclineAlreadyRefunded || code == DeclineExceedsUnrefunded {
+		c.doubted, c.next = &code, nextLag
+		return
+	}
+	c.state, c.failureCode, c.next = StateFailed, &code, nextNever
+	c.postings = r.post(ledger.Release)
+}
+
+// notFound: the provider's books show none of ours, for a reservation.
+func (r reservation) notFound(c *change) {
+	switch {
+	case r.doubted != nil && r.lagOver:
+		c.state, c.failureCode, c.doubted, c.next = StateFailed, r.doubted, nil, nextNever
+		c.postings = r.post(ledger.Release)
+	case r.tooOld:
+		r.attention(c, attentionTooOld)
+	case r.doubted != nil:
+		c.next = nextLag
+	case r.keyAlive:
+		c.resend, c.notSent = true, false
+	case r.lagOver:
+		r.attention(c, attentionKeyExpired)
+	default:
+		c.next = nextLag
+	}
+}
+
+func (r reservation) attention(c *change, why string) {
+	c.state, c.failureCode, c.next = StateNeedsAttention, &why, nextSlowest
+}
+
+// post makes the operation's next transfers.
+func (r reservation) post(kinds ...func(ledger.Entry, int) ledger.Posting) []ledger.Posting {
+	postings := make([]ledger.Posting, len(kinds))
+	for i, kind := range kinds {
+		postings[i] = kind(r.entry(), r.lastSeq+1+i)
+	}
+	return postings
+}
+
+func ptrTo[T any](v T) *T { return &v }
+
+// apply is the operation after the change, at the time at.
+func (c change) apply(o Operation, at time.Time) Operation {
+	moved := o.State != c.state
+	o.State, o.FailureCode, o.ProviderRefundID = c.state, c.failureCode, c.providerRefundID
+	switch {
+	case !moved:
+	case c.state == StateSucceeded || c.state == StateFailed:
+		o.SettledAt = &at
+	default:
+		o.SettledAt = nil
+	}
+	return o
+}

@@ -1,0 +1,140 @@
+package operations
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Lease is the right to work on one operation for a while. Every taking of it adds one to the operation's attempts, and that
+// number is its token: what a holder finds counts for less once somebody else has taken the lease.
+type Lease struct {
+	Operation    Operation // as it was when the lease was taken
+	State        State
+	layer        string
+	attempts     int
+	notSent      int  // earlier attempts that were recorded as not sent
+	sends        bool // nothing was ever sent: the holder sends without looking first
+	paymentRef   string
+	providerKey  string
+	takenAt      time.Time // by the database's clock
+	taken        time.Time // by ours, before the statement that took it
+	attemptedFor string    // who works: a caller's request, reconciliation, a human
+}
+
+// leaseColumns reads a leased operation o of an order p, for scanLease.
+const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.not_sent = o.attempts - 1 AND o.state = 'reserved',
+	p.provider_payment_ref, o.provider_key, c.at`
+
+func (e *Engine) scanLease(taken time.Time, layer, who string) func(pgx.CollectableRow) (Lease, error) {
+	return func(row pgx.CollectableRow) (Lease, error) {
+		l := Lease{taken: taken, layer: layer, attemptedFor: who}
+		o := &l.Operation
+		err := row.Scan(append(o.targets(), &l.attempts, &l.notSent, &l.sends, &l.paymentRef, &l.providerKey, &l.takenAt)...)
+		l.State = o.State
+		return l, err
+	}
+}
+
+// takeLease is the statement that takes leases of the operations that picked selects. Where every earlier attempt was
+// recorded as not sent, the provider can not know the key yet: its expiry begins anew, and the holder may send at once.
+const takeLease = `
+	WITH c AS MATERIALIZED (SELECT clock_timestamp() AS at),
+	retention AS (SELECT * FROM unnest($1::text[], $2::bigint[]) AS r (provider, ms)),
+	picked AS MATERIALIZED (%s)
+	UPDATE refund_operations o SET
+		attempts = o.attempts + 1,
+		lease_until = c.at + $3 * interval '1 millisecond',
+		provider_key_expires_at = CASE WHEN o.state = 'reserved' AND o.not_sent = o.attempts
+			THEN c.at + coalesce((SELECT r.ms FROM retention r WHERE r.provider = o.provider), 0) * interval '1 millisecond'
+			ELSE o.provider_key_expires_at END,
+		last_send_ended = CASE WHEN o.state = 'reserved' AND o.not_sent = o.attempts
+			THEN c.at + $4 * interval '1 millisecond' ELSE o.last_send_ended END
+	FROM c, picked, orders p
+	WHERE o.tenant_id = picked.tenant_id AND o.operation_id = picked.operation_id
+		AND p.tenant_id = o.tenant_id AND p.order_id = o.order_id
+	RETURNING ` + leaseColumns
+
+// takeOne takes the lease of one operation, or answers nil where it is not free. A lease that was freed less than rest ago
+// counts as taken.
+func (e *Engine) takeOne(ctx context.Context, key operationKey, states []State, rest time.Duration, layer, who string) (*Lease, error) {
+	leases, err := e.take(ctx, layer, who, `
+		SELECT q.tenant_id, q.operation_id FROM refund_operations q, c
+		WHERE q.tenant_id = $5 AND q.operation_id = $6 AND q.provider IS NOT NULL AND q.state = ANY ($7::text[])
+			AND q.lease_until <= c.at - $8 * interval '1 millisecond'
+		FOR NO KEY UPDATE OF q`, key.TenantID, key.OperationID, stateNames(states), rest.Milliseconds())
+	if len(leases) == 0 || err != nil {
+		return nil, err
+	}
+	return &leases[0], nil
+}
+
+// ClaimDue takes the leases of up to limit operations that reconciliation may look at: without an end or within their
+// re-check window, leased by nobody, and due before the time before. Other claims that overlap get other operations.
+func (e *Engine) ClaimDue(ctx context.Context, before time.Time, limit int) ([]Lease, error) {
+	return e.take(ctx, "", ActorReconciliation, `
+		SELECT q.tenant_id, q.operation_id FROM refund_operations q, c
+		WHERE q.provider IS NOT NULL AND q.next_check_at < $5 AND q.lease_until <= c.at
+			AND q.state IN ('reserved', 'pending', 'needs_attention', 'succeeded', 'failed')
+		ORDER BY q.next_check_at LIMIT $6
+		FOR NO KEY UPDATE OF q SKIP LOCKED`, before, limit)
+}
+
+func (e *Engine) take(ctx context.Context, layer, who, picked string, args ...any) ([]Lease, error) {
+	taken := time.Now()
+	args = append([]any{
+		e.providerNames, e.retentions, e.config.Lease.Milliseconds(), e.config.ProviderTimeout.Milliseconds(),
+	}, args...)
+	var leases []Lease
+	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, fmt.Sprintf(takeLease, picked), args...)
+		if err != nil {
+			return err
+		}
+		leases, err = pgx.CollectRows(rows, e.scanLease(taken, layer, who))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("take lease: %w", err)
+	}
+	return leases, nil
+}
+
+func stateNames(states []State) []string {
+	names := make([]string, len(states))
+	for i, s := range states {
+		names[i] = string(s)
+	}
+	return names
+}
+
+// maySend is the gate in front of every request to the provider. A process that was suspended past its lease walks away, by
+// the monotonic clock or the wall clock; a key that somebody else works on, or that the provider may have forgotten by the
+// time the call ends, is not sent.
+func (e *Engine) maySend(ctx context.Context, l Lease) (bool, error) {
+	var open bool
+	err := onConn(ctx, e.config.Pool, func(conn *pgxpool.Conn) error {
+		return conn.QueryRow(ctx, `
+			SELECT EXISTS (SELECT FROM refund_operations
+				WHERE tenant_id = $1 AND operation_id = $2 AND state = 'reserved' AND attempts = $3
+					AND clock_timestamp() + $4 * interval '1 millisecond' < provider_key_expires_at)`,
+			l.Operation.TenantID, l.Operation.OperationID, l.attempts,
+			(e.config.ProviderTimeout + keyMargin).Milliseconds()).Scan(&open)
+	})
+	if err != nil {
+		return false, fmt.Errorf("ask whether to send: %w", err)
+	}
+	return open && l.alive(e.config.Lease), nil
+}
+
+// keyMargin is how much earlier than the provider's documented retention we take its key for forgotten: our clocks differ.
+const keyMargin = time.Minute
+
+// alive tells whether the lease has not run out by either of our clocks.
+func (l Lease) alive(lease time.Duration) bool {
+	now := time.Now()
+	return now.Sub(l.taken) < lease && now.Round(0).Sub(l.taken.Round(0)) < lease
+}

@@ -1,0 +1,306 @@
+package operations
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"refundd/ledger"
+)
+
+// note is a finding on its way through tx 2.
+type note struct {
+	finding
+	done chan recorded
+}
+
+// recorded is what tx 2 made of a finding: the operation as it stands now, and whether this finding is what moved it there.
+type recorded struct {
+	operation Operation
+	change    change
+	moved     bool
+	err       error
+}
+
+// record takes a finding through tx 2, in company of others. It belongs to the operation, not to a caller: no deadline but
+// its own ends it.
+func (e *Engine) record(f finding) recorded {
+	n := &note{f, make(chan recorded, 1)}
+	if err := e.notes.put(n.lease.Operation.entry().OrderKey, n); err != nil {
+		return recorded{err: err}
+	}
+	return <-n.done
+}
+
+// recordAll runs tx 2 for notes until each has its answer. Of one key, one finding is recorded at a time.
+func (e *Engine) recordAll(notes []*note) {
+	for rest := notes; len(rest) > 0; {
+		var now, later []*note
+		seen := make(map[operationKey]struct{}, len(rest))
+		for _, n := range rest {
+			key := n.key()
+			if _, again := seen[key]; again {
+				later = append(later, n)
+				continue
+			}
+			seen[key] = struct{}{}
+			now = append(now, n)
+		}
+		e.recordOnce(now)
+		rest = later
+	}
+}
+
+func (e *Engine) recordOnce(notes []*note) {
+	ctx, cancel := context.WithTimeout(context.Background(), batchDeadline)
+	defer cancel()
+	var results []recorded
+	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+		results, err = e.tx2(ctx, tx, notes)
+		return err
+	})
+	if poisoned(err) && len(notes) > 1 {
+		for _, n := range notes {
+			e.recordOnce([]*note{n})
+		}
+		return
+	}
+	for i, n := range notes {
+		if err != nil {
+			n.done <- recorded{err: unavailable(err)}
+			continue
+		}
+		n.done <- results[i]
+	}
+}
+
+func (n *note) key() operationKey {
+	return operationKey{n.lease.Operation.TenantID, n.lease.Operation.OperationID}
+}
+
+// tx2 locks the orders and then the operations, reads them anew, decides, and writes what changes: states, transfers and
+// history, or nothing of them.
+func (e *Engine) tx2(ctx context.Context, tx pgx.Tx, notes []*note) ([]recorded, error) {
+	remainders, rows, at, err := e.lockForRecord(ctx, tx, notes)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]recorded, len(notes))
+	changes := newChangeRows(len(notes))
+	var postings []ledger.Posting
+	var events []Event
+	for i, n := range notes {
+		r, found := rows[n.key()]
+		if !found {
+			return nil, fmt.Errorf("record %s: its operation is gone", n.key().OperationID)
+		}
+		orderKey := r.entry().OrderKey
+		c := r.decide(n.finding, remainders[orderKey])
+		for _, p := range c.postings {
+			remainders[orderKey] -= p.Change()
+		}
+		postings = append(postings, c.postings...)
+		after := c.apply(r.Operation, at)
+		results[i] = recorded{operation: after, change: c, moved: r.State != c.state}
+		changes.add(r, n.finding, c, e.backoff(c.next, r.attempts))
+		events = append(events, n.events(r, c)...)
+	}
+	if err := changes.update(ctx, tx, at, e.config.ProviderTimeout); err != nil {
+		return nil, err
+	}
+	if err := ledger.Post(ctx, tx, at, postings); err != nil {
+		return nil, err
+	}
+	return results, e.appendEvents(ctx, tx, events)
+}
+
+// events is the history that a finding writes: the attempt, and the transition if there is one.
+func (n *note) events(r reservation, c change) []Event {
+	o := r.Operation
+	attempt := Event{
+		TenantID: o.TenantID, OperationID: o.OperationID, Kind: string(n.source), Attempt: &n.lease.attempts,
+		Layer: optional(n.lease.layer), Actor: optional(n.who()), ProviderRequestID: optional(n.result.RequestID),
+		Detail: n.detail,
+	}
+	if n.kind != "" {
+		attempt.ErrorKind = ptrTo(string(n.kind))
+	} else {
+		attempt.Detail = merged(n.detail, "outcome", string(n.result.Outcome), "decline_code", n.result.DeclineCode)
+	}
+	if c.stale {
+		attempt.Detail = merged(attempt.Detail, "stale", "true")
+	}
+	if r.State == c.state {
+		return []Event{attempt}
+	}
+	from, to := r.State, c.state
+	return []Event{attempt, {
+		TenantID: o.TenantID, OperationID: o.OperationID, Kind: "transition", FromState: &from, ToState: &to,
+		Attempt: &n.lease.attempts, Actor: optional(n.who()), Detail: merged(nil, "failure_code", deref(c.failureCode)),
+	}}
+}
+
+func (n *note) who() string {
+	if n.actor != "" {
+		return n.actor
+	}
+	return n.lease.attemptedFor
+}
+
+func optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// merged adds pairs of names and values to a detail; empty values say nothing.
+func merged(detail map[string]string, pairs ...string) map[string]string {
+	m := make(map[string]string, len(detail)+len(pairs)/2)
+	for k, v := range detail {
+		m[k] = v
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			m[pairs[i]] = pairs[i+1]
+		}
+	}
+	return m
+}
+
+// lockForRecord locks orders, then operations, both sorted, and reads in a new statement, against the clock read after the
+// locks, what is to be decided on.
+func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note) (
+	map[OrderKey]int64, map[operationKey]reservation, time.Time, error,
+) {
+	keys := make([]operationKey, len(notes))
+	orders := make(map[OrderKey]struct{}, len(notes))
+	taken := make([]time.Time, len(notes))
+	for i, n := range notes {
+		keys[i], taken[i] = n.key(), n.lease.takenAt
+		orders[n.lease.Operation.entry().OrderKey] = struct{}{}
+	}
+	orderKeys := make([]OrderKey, 0, len(orders))
+	for k := range orders {
+		orderKeys = append(orderKeys, k)
+	}
+	tenants, ids := columns(keys)
+	remainders := make(map[OrderKey]int64, len(orders))
+	rows := make(map[operationKey]reservation, len(notes))
+	var at time.Time
+	b := &pgx.Batch{}
+	ledger.Lock(b, orderKeys, func(locked []Order) {
+		for _, o := range locked {
+			remainders[o.OrderKey] = o.RefundableCents()
+		}
+	})
+	b.Queue(`SELECT o.operation_id FROM unnest($1::text[], $2::text[]) AS k (tenant_id, operation_id)
+		JOIN refund_operations o ON o.tenant_id = k.tenant_id AND o.operation_id = k.operation_id
+		ORDER BY o.tenant_id, o.operation_id FOR NO KEY UPDATE OF o`, tenants, ids)
+	b.Queue(`
+		WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
+		SELECT `+operationColumns+`, clock.at, o.attempts, o.doubted_decline,
+			clock.at + $4 * interval '1 millisecond' < o.provider_key_expires_at,
+			coalesce(o.last_send_ended + $5 * interval '1 millisecond' < k.taken_at, true),
+			o.created_at < clock.at - CASE o.state WHEN 'pending' THEN $7 ELSE $6 END * interval '1 millisecond',
+			coalesce(o.settled_at < clock.at - $8 * interval '1 millisecond', false),
+			(SELECT coalesce(max(t.seq), 0) FROM ledger_transfers t
+			 WHERE t.tenant_id = o.tenant_id AND t.operation_id = o.operation_id)
+		FROM unnest($1::text[], $2::text[], $3::timestamptz[]) AS k (tenant_id, operation_id, taken_at)
+		JOIN refund_operations o ON o.tenant_id = k.tenant_id AND o.operation_id = k.operation_id
+		CROSS JOIN clock`,
+		tenants, ids, taken, (e.config.ProviderTimeout + keyMargin).Milliseconds(), e.config.ListingLag.Milliseconds(),
+		e.config.ReservedAge.Milliseconds(), e.config.PendingAge.Milliseconds(), e.config.RecheckFor.Milliseconds(),
+	).Query(func(found pgx.Rows) error {
+		read, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (reservation, error) {
+			var r reservation
+			err := row.Scan(append(r.targets(), &at, &r.attempts, &r.doubted, &r.keyAlive, &r.lagOver, &r.tooOld,
+				&r.recheckOver, &r.lastSeq)...)
+			return r, err
+		})
+		for _, r := range read {
+			rows[operationKey{r.TenantID, r.OperationID}] = r
+		}
+		return err
+	})
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return nil, nil, at, fmt.Errorf("lock for record: %w", err)
+	}
+	return remainders, rows, at, nil
+}
+
+// changeRows are the columns of the rows to update.
+type changeRows struct {
+	tenants, ids, states                 []string
+	failures, providerRefunds, doubts    []*string
+	freed, sent, sends, settled, cleared []bool
+	notSent                              []int32
+	next                                 []int64 // milliseconds; negative = never
+}
+
+func newChangeRows(n int) *changeRows {
+	return &changeRows{tenants: make([]string, 0, n), ids: make([]string, 0, n), states: make([]string, 0, n)}
+}
+
+// add notes what becomes of a row. The lease is given back if it is still ours; only then does the attempt count as one
+// that sent nothing, and as an absolute number, so that a transaction that is run again counts it once.
+func (u *changeRows) add(r reservation, f finding, c change, next time.Duration) {
+	ours := f.lease.attempts == r.attempts
+	if !ours && r.State == c.state {
+		return
+	}
+	u.tenants, u.ids, u.states = append(u.tenants, r.TenantID), append(u.ids, r.OperationID), append(u.states, string(c.state))
+	u.failures, u.doubts = append(u.failures, c.failureCode), append(u.doubts, c.doubted)
+	u.providerRefunds = append(u.providerRefunds, c.providerRefundID)
+	u.freed = append(u.freed, ours && !c.resend)
+	u.sent = append(u.sent, ours && f.source == sourceRefund)
+	u.sends = append(u.sends, ours && c.resend)
+	moved := r.State != c.state
+	ended := c.state == StateSucceeded || c.state == StateFailed
+	u.settled, u.cleared = append(u.settled, moved && ended), append(u.cleared, moved && !ended)
+	notSent := int32(-1)
+	if ours && c.notSent {
+		notSent = int32(f.lease.notSent + 1)
+	}
+	u.notSent = append(u.notSent, notSent)
+	u.next = append(u.next, next.Milliseconds())
+}
+
+func (u *changeRows) update(ctx context.Context, tx pgx.Tx, at time.Time, callDeadline time.Duration) error {
+	if len(u.tenants) == 0 {
+		return nil
+	}
+	tag, err := tx.Exec(ctx, `
+		UPDATE refund_operations o SET
+			state = u.state, failure_code = u.failure_code, doubted_decline = u.doubted_decline,
+			provider_refund_id = u.provider_refund_id,
+			settled_at = CASE WHEN u.settled THEN $14::timestamptz WHEN u.cleared THEN NULL ELSE o.settled_at END,
+			lease_until = CASE WHEN u.freed THEN $14::timestamptz ELSE o.lease_until END,
+			last_send_ended = CASE WHEN u.sends THEN $14::timestamptz + $15 * interval '1 millisecond'
+				WHEN u.sent THEN $14::timestamptz ELSE o.last_send_ended END,
+			not_sent = CASE WHEN u.not_sent >= 0 THEN u.not_sent ELSE o.not_sent END,
+			next_check_at = CASE WHEN u.next < 0 THEN 'infinity' ELSE $14::timestamptz + u.next * interval '1 millisecond' END
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bool[], $8::bool[], $9::bool[],
+			$10::bool[], $11::bool[], $12::int[], $13::bigint[])
+			AS u (tenant_id, operation_id, state, failure_code, doubted_decline, provider_refund_id, freed, sent, sends,
+				settled, cleared, not_sent, next)
+		WHERE o.tenant_id = u.tenant_id AND o.operation_id = u.operation_id`,
+		u.tenants, u.ids, u.states, u.failures, u.doubts, u.providerRefunds, u.freed, u.sent, u.sends,
+		u.settled, u.cleared, u.notSent, u.next, at, callDeadline.Milliseconds())
+	if err != nil {
+		return fmt.Errorf("record outcomes: %w", err)
+	}
+	if tag.RowsAffected() != int64(len(u.tenants)) {
+		return fmt.Errorf("record outcomes: %d rows, want %d", tag.RowsAffected(), len(u.tenants))
+	}
+	return nil
+}

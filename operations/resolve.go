@@ -1,0 +1,206 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// Who works on an operation, as its history says.
+const (
+	ActorCaller         = "caller"
+	ActorReconciliation = "reconciliation"
+)
+
+// lookupLimit bounds a Lookup.
+const lookupLimit = 10 * time.Second
+
+// Resolution is what became of an operation by one taking of its lease.
+type Resolution struct {
+	Operation Operation
+	From      State // in which the lease was taken
+	Resent    bool  // the request was sent again
+	Unknown   bool  // the provider gave no outcome
+	finished  bool  // this lease's finding is what moved it
+	untouched bool  // somebody else has the lease
+}
+
+// Resolve finds out what happened to a leased operation, and records it: it looks at the provider's books first, unless
+// nothing was ever sent, and sends again, with the same key, only while the provider is sure to remember it. The outcome is
+// recorded whatever becomes of ctx.
+func (e *Engine) Resolve(ctx context.Context, l Lease) (Resolution, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Lease)
+	defer cancel()
+	if l.sends {
+		return e.send(ctx, l, nil, false)
+	}
+	f := e.lookup(ctx, l)
+	r := e.record(f)
+	if r.err != nil {
+		return Resolution{Operation: l.Operation, From: l.State, Unknown: true}, r.err
+	}
+	if r.change.resend {
+		return e.send(ctx, l, nil, true)
+	}
+	return l.resolution(f, r, false), nil
+}
+
+// send asks the provider for the refund, if the gate lets it, and records the answer. The breaker's permit may have been
+// taken already, at the reservation.
+func (e *Engine) send(ctx context.Context, l Lease, p permit, resent bool) (Resolution, error) {
+	open, err := e.maySend(ctx, l)
+	if err != nil {
+		p.drop()
+		return Resolution{Operation: l.Operation, From: l.State, Unknown: true}, err
+	}
+	if !open {
+		p.drop()
+		return e.walkAway(ctx, l)
+	}
+	f := e.refund(ctx, l, p)
+	r := e.record(f)
+	if r.err != nil {
+		return Resolution{Operation: l.Operation, From: l.State, Resent: resent, Unknown: true}, r.err
+	}
+	return l.resolution(f, r, resent), nil
+}
+
+// walkAway answers what stands, where the lease is no longer good for sending. If it is still ours, the attempt is recorded
+// as one that sent nothing, which frees it.
+func (e *Engine) walkAway(ctx context.Context, l Lease) (Resolution, error) {
+	f := finding{lease: l, source: sourceLookup, kind: ErrorNotSent}
+	r := e.record(f)
+	if r.err != nil {
+		return Resolution{Operation: l.Operation, From: l.State, Unknown: true}, r.err
+	}
+	return l.resolution(f, r, false), nil
+}
+
+func (l Lease) resolution(f finding, r recorded, resent bool) Resolution {
+	return Resolution{
+		Operation: r.operation, From: l.State, Resent: resent, Unknown: f.kind != "" && f.kind != ErrorContradictory && !r.moved,
+		finished: r.moved,
+	}
+}
+
+// refund makes one request to the provider.
+func (e *Engine) refund(ctx context.Context, l Lease, p permit) finding {
+	f := finding{lease: l, source: sourceRefund}
+	provider := e.providerOf(l.Operation)
+	if provider == nil {
+		p.drop()
+		f.kind = ErrorMisconfigured
+		return f
+	}
+	if p == nil {
+		p = provider.breaker.permit()
+	}
+	if p == nil {
+		f.kind = ErrorNotSent
+		return f
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.config.ProviderTimeout)
+	defer cancel()
+	f.result, f.kind = e.called(p, "refund", l)(provider.setup.Provider.Refund(ctx, l.request()))
+	return f
+}
+
+// lookup reads the provider's books.
+func (e *Engine) lookup(ctx context.Context, l Lease) finding {
+	f := finding{lease: l, source: sourceLookup}
+	provider := e.providerOf(l.Operation)
+	if provider == nil {
+		f.kind = ErrorMisconfigured
+		return f
+	}
+	p := provider.breaker.permit()
+	if p == nil {
+		f.kind = ErrorNotSent
+		return f
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.lookupDeadline())
+	defer cancel()
+	f.result, f.kind = e.called(p, "lookup", l)(provider.setup.Provider.Lookup(ctx, l.request()))
+	return f
+}
+
+// lookupDeadline leaves room in the lease for the request that may follow and for recording what it brought.
+func (e *Engine) lookupDeadline() time.Duration {
+	return min(lookupLimit, e.config.ProviderTimeout, (e.config.Lease-e.config.ProviderTimeout)/2)
+}
+
+// called turns a provider's answer into a finding's result and kind, and reports it to the breaker.
+func (e *Engine) called(p permit, call string, l Lease) func(ProviderResult, error) (ProviderResult, ErrorKind) {
+	return func(result ProviderResult, err error) (ProviderResult, ErrorKind) {
+		kind, requestID := kindOf(err)
+		name := deref(l.Operation.Provider)
+		e.metrics.calls.WithLabelValues(name, call, callLabel(result, kind)).Inc()
+		switch kind {
+		case "", ErrorNotFound, ErrorContradictory:
+			p(nil)
+		default:
+			p(err)
+		}
+		if kind != "" {
+			result = ProviderResult{RequestID: requestID}
+		}
+		return result, kind
+	}
+}
+
+func callLabel(result ProviderResult, kind ErrorKind) string {
+	if kind != "" {
+		return string(kind)
+	}
+	return string(result.Outcome)
+}
+
+// kindOf tells an error's kind; what no implementation should return is unknown.
+func kindOf(err error) (ErrorKind, string) {
+	var failure *ProviderError
+	switch {
+	case err == nil:
+		return "", ""
+	case errors.As(err, &failure):
+		return failure.Kind, failure.RequestID
+	default:
+		return ErrorUnknown, ""
+	}
+}
+
+func (l Lease) request() ProviderRequest {
+	o := l.Operation
+	return ProviderRequest{
+		TenantID: o.TenantID, OperationID: o.OperationID, Key: l.providerKey, PaymentRef: l.paymentRef,
+		AmountCents: o.AmountCents, Currency: o.Currency, ProviderRefundID: deref(o.ProviderRefundID),
+	}
+}
+
+// provider is a configured provider at work.
+type provider struct {
+	setup   ProviderSetup
+	breaker *breaker
+}
+
+func (e *Engine) providerOf(o Operation) *provider {
+	if o.Provider == nil {
+		return nil
+	}
+	return e.providers[*o.Provider]
+}
+
+// backoff is how long until reconciliation looks again; negative means never.
+func (e *Engine) backoff(s schedule, attempts int) time.Duration {
+	switch s {
+	case nextLag:
+		return e.config.ListingLag + time.Second
+	case nextSlowest:
+		return e.config.BackoffMax
+	case nextDaily:
+		return 24 * time.Hour
+	case nextNever:
+		return -time.Millisecond
+	default:
+		return min(e.config.BackoffMin<<min(attempts-1, 20), e.config.BackoffMax)
+	}
+}
