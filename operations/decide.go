@@ -82,17 +82,17 @@ func (r reservation) decide(f finding, remainder int64) change {
 		state: r.State, failureCode: r.FailureCode, providerRefundID: r.ProviderRefundID, doubted: r.doubted,
 		next: r.resting(), notSent: f.source == sourceLookup || f.kind == ErrorNotSent,
 	}
-	if f.kind == "" && f.result.ProviderRefundID != "" {
-		c.providerRefundID = &f.result.ProviderRefundID
-	}
+	ours := f.lease.attempts == r.attempts && f.lease.State == r.State
 	switch {
+	case f.source == sourceHuman && !ours:
+		c.stale = true
 	case f.is(OutcomeSucceeded):
 		r.paid(&c, remainder)
 	case f.is(OutcomeDeclined) && f.source != sourceRefund:
 		r.unpaid(&c, f.result.DeclineCode)
 	case f.is(OutcomePending):
 		r.pending(&c)
-	case f.lease.attempts != r.attempts || f.lease.State != r.State:
+	case !ours:
 		c.stale = true
 	case f.is(OutcomeDeclined):
 		r.declined(&c, f.result.DeclineCode)
@@ -102,6 +102,9 @@ func (r reservation) decide(f finding, remainder int64) change {
 		r.notFound(&c)
 	case r.tooOld && r.open():
 		r.attention(&c, attentionTooOld)
+	}
+	if f.kind == "" && f.result.ProviderRefundID != "" && !c.stale {
+		c.providerRefundID = &f.result.ProviderRefundID
 	}
 	return c
 }

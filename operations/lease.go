@@ -20,20 +20,22 @@ type Lease struct {
 	sends        bool // nothing was ever sent: the holder sends without looking first
 	paymentRef   string
 	providerKey  string
-	takenAt      time.Time // by the database's clock
-	taken        time.Time // by ours, before the statement that took it
-	attemptedFor string    // who works: a caller's request, reconciliation, a human
+	takenAt      time.Time     // by the database's clock
+	lagLeft      time.Duration // until the provider's listing shows all that was ever sent
+	taken        time.Time     // by ours, before the statement that took it
+	attemptedFor string        // who works: a caller's request, reconciliation, a human
 }
 
 // leaseColumns reads a leased operation o of an order p, for scanLease.
 const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.not_sent = o.attempts - 1 AND o.state = 'reserved',
-	p.provider_payment_ref, o.provider_key, c.at`
+	p.provider_payment_ref, o.provider_key, c.at,
+	coalesce((greatest(extract(epoch FROM o.last_send_ended + lag.lag - c.at), 0) * 1000000000)::bigint, 0)`
 
 func (e *Engine) scanLease(taken time.Time, layer, who string) func(pgx.CollectableRow) (Lease, error) {
 	return func(row pgx.CollectableRow) (Lease, error) {
 		l := Lease{taken: taken, layer: layer, attemptedFor: who}
 		o := &l.Operation
-		err := row.Scan(append(o.targets(), &l.attempts, &l.notSent, &l.sends, &l.paymentRef, &l.providerKey, &l.takenAt)...)
+		err := row.Scan(append(o.targets(), &l.attempts, &l.notSent, &l.sends, &l.paymentRef, &l.providerKey, &l.takenAt, &l.lagLeft)...)
 		l.State = o.State
 		return l, err
 	}
@@ -44,6 +46,7 @@ func (e *Engine) scanLease(taken time.Time, layer, who string) func(pgx.Collecta
 const takeLease = `
 	WITH c AS MATERIALIZED (SELECT clock_timestamp() AS at),
 	retention AS (SELECT * FROM unnest($1::text[], $2::bigint[]) AS r (provider, ms)),
+	lag AS (SELECT $5 * interval '1 millisecond' AS lag),
 	picked AS MATERIALIZED (%s)
 	UPDATE refund_operations o SET
 		attempts = o.attempts + 1,
@@ -53,7 +56,7 @@ const takeLease = `
 			ELSE o.provider_key_expires_at END,
 		last_send_ended = CASE WHEN o.state = 'reserved' AND o.not_sent = o.attempts
 			THEN c.at + $4 * interval '1 millisecond' ELSE o.last_send_ended END
-	FROM c, picked, orders p
+	FROM c, lag, picked, orders p
 	WHERE o.tenant_id = picked.tenant_id AND o.operation_id = picked.operation_id
 		AND p.tenant_id = o.tenant_id AND p.order_id = o.order_id
 	RETURNING ` + leaseColumns
@@ -63,8 +66,8 @@ const takeLease = `
 func (e *Engine) takeOne(ctx context.Context, key operationKey, states []State, rest time.Duration, layer, who string) (*Lease, error) {
 	leases, err := e.take(ctx, layer, who, `
 		SELECT q.tenant_id, q.operation_id FROM refund_operations q, c
-		WHERE q.tenant_id = $5 AND q.operation_id = $6 AND q.provider IS NOT NULL AND q.state = ANY ($7::text[])
-			AND q.lease_until <= c.at - $8 * interval '1 millisecond'
+		WHERE q.tenant_id = $6 AND q.operation_id = $7 AND q.provider IS NOT NULL AND q.state = ANY ($8::text[])
+			AND q.lease_until <= c.at - $9 * interval '1 millisecond'
 		FOR NO KEY UPDATE OF q`, key.TenantID, key.OperationID, stateNames(states), rest.Milliseconds())
 	if len(leases) == 0 || err != nil {
 		return nil, err
@@ -76,17 +79,20 @@ func (e *Engine) takeOne(ctx context.Context, key operationKey, states []State, 
 // re-check window, leased by nobody, and due before the time before. Other claims that overlap get other operations.
 func (e *Engine) ClaimDue(ctx context.Context, before time.Time, limit int) ([]Lease, error) {
 	return e.take(ctx, "", ActorReconciliation, `
-		SELECT q.tenant_id, q.operation_id FROM refund_operations q, c
-		WHERE q.provider IS NOT NULL AND q.next_check_at < $5 AND q.lease_until <= c.at
-			AND q.state IN ('reserved', 'pending', 'needs_attention', 'succeeded', 'failed')
-		ORDER BY q.next_check_at LIMIT $6
-		FOR NO KEY UPDATE OF q SKIP LOCKED`, before, limit)
+		SELECT o.tenant_id, o.operation_id FROM refund_operations o, c
+		WHERE o.provider IS NOT NULL AND o.next_check_at < $6 AND o.lease_until <= c.at AND `+dueStates+`
+		ORDER BY o.next_check_at LIMIT $7
+		FOR NO KEY UPDATE OF o SKIP LOCKED`, before, limit)
 }
+
+// dueStates are those of refunds. A settled one stays due until its re-check window ends, by its next_check_at.
+const dueStates = `o.state IN ('reserved', 'pending', 'needs_attention', 'succeeded', 'failed')`
 
 func (e *Engine) take(ctx context.Context, layer, who, picked string, args ...any) ([]Lease, error) {
 	taken := time.Now()
 	args = append([]any{
 		e.providerNames, e.retentions, e.config.Lease.Milliseconds(), e.config.ProviderTimeout.Milliseconds(),
+		e.config.ListingLag.Milliseconds(),
 	}, args...)
 	var leases []Lease
 	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) error {

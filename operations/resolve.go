@@ -10,6 +10,7 @@ import (
 const (
 	ActorCaller         = "caller"
 	ActorReconciliation = "reconciliation"
+	ActorOperator       = "operator"
 )
 
 // lookupLimit bounds a Lookup.

@@ -1,0 +1,239 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Why a human's decision, or a wish to look at once, is refused.
+var (
+	// ErrResolutionConflict reports a decision about an operation that does not wait for one, or that was decided otherwise.
+	ErrResolutionConflict = errors.New("operation does not wait for this resolution")
+	// ErrProviderDisagrees reports a decision that the provider's books contradict.
+	ErrProviderDisagrees = errors.New("provider disagrees")
+)
+
+// Decision is a human's word on an operation that needs attention.
+type Decision struct {
+	TenantID         string
+	OperationID      string
+	Succeeded        bool // else it failed
+	Evidence         string
+	ProviderRefundID *string
+	Override         bool   // decide although the provider can not be asked, or its listing may lag
+	Actor            string // who decides
+}
+
+func (d Decision) key() operationKey { return operationKey{d.TenantID, d.OperationID} }
+
+// Reconcile looks an operation up at its provider now, in any state, and answers it as it then stands, also where the provider
+// could not be reached. While somebody works on it it is a Refusal of ErrInProgress.
+func (e *Engine) Reconcile(ctx context.Context, tenantID, operationID string) (Operation, error) {
+	op, err := e.Refund(ctx, tenantID, operationID)
+	if err != nil || op.Provider == nil {
+		return op, err
+	}
+	return e.whileLeased(ctx, op, func(ctx context.Context, l Lease) (Operation, error) {
+		r, err := e.Resolve(ctx, l)
+		return r.Operation, err
+	})
+}
+
+// Settle carries out a human's decision. It asks the provider first: a decision against its books is refused, and what they
+// prove is recorded instead.
+func (e *Engine) Settle(ctx context.Context, d Decision) (Operation, error) {
+	op, err := e.Refund(ctx, d.TenantID, d.OperationID)
+	if err != nil {
+		return op, err
+	}
+	if op.State != StateNeedsAttention {
+		return e.settledAlike(ctx, d, op)
+	}
+	return e.whileLeased(ctx, op, func(ctx context.Context, l Lease) (Operation, error) {
+		if l.State != StateNeedsAttention {
+			return e.giveBack(l, refuse(ErrResolutionConflict, &l.Operation))
+		}
+		return e.settle(ctx, d, l)
+	})
+}
+
+// whileLeased does act under the operation's lease, and goes on with it if the caller leaves.
+func (e *Engine) whileLeased(ctx context.Context, op Operation, act func(context.Context, Lease) (Operation, error)) (Operation, error) {
+	type result struct {
+		operation Operation
+		err       error
+	}
+	done := make(chan result, 1)
+	err := e.detached.run(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Lease)
+		defer cancel()
+		states := []State{StateReserved, StatePending, StateSucceeded, StateFailed, StateNeedsAttention}
+		l, err := e.takeOne(ctx, operationKey{op.TenantID, op.OperationID}, states, 0, "", ActorOperator)
+		switch {
+		case err != nil:
+			done <- result{op, err}
+		case l == nil:
+			done <- result{op, &Refusal{Err: ErrInProgress, Operation: &op, RetryAfter: leaseRetry}}
+		default:
+			after, err := act(ctx, *l)
+			done <- result{after, err}
+		}
+	})
+	if err != nil {
+		return op, err
+	}
+	select {
+	case r := <-done:
+		return r.operation, r.err
+	case <-ctx.Done():
+		return op, ErrDeadlineExceeded
+	}
+}
+
+// settle decides under the lease, after a fresh look at the provider's books.
+func (e *Engine) settle(ctx context.Context, d Decision, l Lease) (Operation, error) {
+	if wait := l.lagLeft; wait > 0 && !d.Override {
+		return e.giveBack(l, &Refusal{Err: ErrInProgress, Operation: &l.Operation, RetryAfter: wait})
+	}
+	f := e.lookup(ctx, l)
+	switch {
+	case d.contradicts(f):
+		r := e.record(f)
+		if r.err != nil {
+			return l.Operation, r.err
+		}
+		return r.operation, refuse(ErrProviderDisagrees, &r.operation)
+	case f.unreachable() && !d.Override:
+		return e.giveBack(l, &Refusal{Err: ErrProviderUnavailable, Operation: &l.Operation, RetryAfter: e.config.BreakerOpen})
+	}
+	r := e.record(d.finding(l, f))
+	switch {
+	case r.err != nil:
+		return l.Operation, r.err
+	case r.change.stale:
+		return r.operation, refuse(ErrResolutionConflict, &r.operation)
+	}
+	return r.operation, nil
+}
+
+// contradicts tells whether the provider's books say otherwise. A refund that is pending there may still be paid.
+func (d Decision) contradicts(f finding) bool {
+	if d.Succeeded {
+		return f.is(OutcomeDeclined)
+	}
+	return f.is(OutcomeSucceeded) || f.is(OutcomePending)
+}
+
+// unreachable tells whether the provider's books could not be read.
+func (f finding) unreachable() bool {
+	return f.kind == ErrorUnknown || f.kind == ErrorNotSent || f.kind == ErrorMisconfigured
+}
+
+// finding is the decision as tx 2 takes it, with what the look at the provider showed.
+func (d Decision) finding(l Lease, seen finding) finding {
+	f := finding{lease: l, source: sourceHuman, actor: d.Actor, detail: merged(nil,
+		"evidence", d.Evidence, "provider_shows", callLabel(seen.result, seen.kind))}
+	if d.Override {
+		f.detail["override"] = "true"
+	}
+	f.result.ProviderRefundID = deref(d.ProviderRefundID)
+	f.result.Outcome = OutcomeSucceeded
+	if !d.Succeeded {
+		f.result.Outcome, f.result.DeclineCode = OutcomeDeclined, failureResolvedByPerson
+	}
+	return f
+}
+
+// giveBack frees a lease that came to nothing, and answers why.
+func (e *Engine) giveBack(l Lease, why error) (Operation, error) {
+	r := e.record(finding{lease: l, source: sourceLookup, kind: ErrorNotSent})
+	if r.err != nil {
+		return l.Operation, r.err
+	}
+	return r.operation, why
+}
+
+// settledAlike answers a decision about an operation that has an end: the same again where a human ended it so.
+func (e *Engine) settledAlike(ctx context.Context, d Decision, op Operation) (Operation, error) {
+	var alike bool
+	err := e.query(ctx, func(rows pgx.Rows) (err error) {
+		alike, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+		return err
+	}, `SELECT coalesce((SELECT detail->>'outcome' = $4 FROM operation_events
+			WHERE tenant_id = $1 AND operation_id = $2 AND kind = $3 AND NOT detail ? 'stale' ORDER BY seq DESC LIMIT 1), false)`,
+		d.TenantID, d.OperationID, string(sourceHuman), string(d.finding(Lease{}, finding{}).result.Outcome))
+	if err != nil {
+		return op, fmt.Errorf("read resolution: %w", err)
+	}
+	ended := StateFailed
+	if d.Succeeded {
+		ended = StateSucceeded
+	}
+	if alike && op.State == ended {
+		return op, nil
+	}
+	return op, refuse(ErrResolutionConflict, &op)
+}
+
+// Due answers a page of the operations that ClaimDue would take, by their keys, without taking them.
+func (e *Engine) Due(ctx context.Context, before time.Time, after *Lease, limit int) ([]Lease, error) {
+	var key operationKey
+	if after != nil {
+		key = operationKey{after.Operation.TenantID, after.Operation.OperationID}
+	}
+	taken := time.Now()
+	var due []Lease
+	err := onConn(ctx, e.config.Pool, func(conn *pgxpool.Conn) error {
+		rows, err := conn.Query(ctx, `
+			WITH c AS MATERIALIZED (SELECT clock_timestamp() AS at), lag AS (SELECT $5 * interval '1 millisecond' AS lag)
+			SELECT `+leaseColumns+` FROM c, lag, refund_operations o
+			JOIN orders p ON p.tenant_id = o.tenant_id AND p.order_id = o.order_id
+			WHERE o.provider IS NOT NULL AND o.next_check_at < $1 AND o.lease_until <= c.at AND `+dueStates+`
+				AND (o.tenant_id, o.operation_id) > ($2, $3)
+			ORDER BY o.tenant_id, o.operation_id LIMIT $4`,
+			before, key.TenantID, key.OperationID, limit, e.config.ListingLag.Milliseconds())
+		if err != nil {
+			return err
+		}
+		due, err = pgx.CollectRows(rows, e.scanLease(taken, "", ActorReconciliation))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read due operations: %w", err)
+	}
+	return due, nil
+}
+
+// errPreview rolls a preview back.
+var errPreview = errors.New("preview")
+
+// Preview looks a due operation up and answers what Resolve would make of it, without sending and without recording.
+func (e *Engine) Preview(ctx context.Context, l Lease) (Resolution, error) {
+	if l.sends {
+		return Resolution{Operation: l.Operation, From: l.State, Resent: true, Unknown: true}, nil
+	}
+	f := e.lookup(ctx, l)
+	var r recorded
+	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) error {
+		remainders, rows, at, err := e.lockForRecord(ctx, tx, []*note{{finding: f}})
+		if err != nil {
+			return err
+		}
+		row, found := rows[operationKey{l.Operation.TenantID, l.Operation.OperationID}]
+		if !found {
+			return fmt.Errorf("preview %s: its operation is gone", l.Operation.OperationID)
+		}
+		c := row.decide(f, remainders[row.entry().OrderKey])
+		r = recorded{operation: c.apply(row.Operation, at), change: c, moved: row.State != c.state}
+		return errPreview
+	})
+	if !errors.Is(err, errPreview) {
+		return Resolution{Operation: l.Operation, From: l.State, Unknown: true}, err
+	}
+	return l.resolution(f, r, r.change.resend), nil
+}
