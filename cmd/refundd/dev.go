@@ -13,9 +13,9 @@ import (
 
 // A stop takes less than 5 s, all together.
 const (
-	devGrace        = 2 * time.Second // for requests in flight
-	devPatience     = 3 * time.Second // for what still waits in Postgres; then its sessions are ended
-	devStopPostgres = time.Second     // for Postgres, which is killed then
+	devGrace    = 2 * time.Second         // for requests in flight
+	devPatience = 2500 * time.Millisecond // for what still waits in Postgres; then its sessions are ended
+	devStop     = 4500 * time.Millisecond // for all of it; Postgres is killed then, and recovers at the next start
 )
 
 type devCmd struct {

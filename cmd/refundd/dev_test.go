@@ -21,7 +21,7 @@ import (
 	"refundd/test/testdb"
 )
 
-const devStop = 5 * time.Second // the design's bound, from the signal to the end of everything
+const stopLimit = 5 * time.Second // from the signal to the end of everything
 
 // dataFolder is a folder that the account of Postgres may pass, which t.TempDir is not when root runs the tests.
 func dataFolder(t *testing.T) string {
@@ -86,7 +86,7 @@ func (d devRun) stop(t *testing.T, s syscall.Signal, folder string) {
 	if code := d.wait(t, time.Minute); code != 0 {
 		t.Errorf("exits %d", code)
 	}
-	if took := time.Since(began); took > devStop {
+	if took := time.Since(began); took > stopLimit {
 		t.Errorf("stopping takes %v", took)
 	}
 	if conn, err := pgx.Connect(t.Context(), d.record.DatabaseURL); err == nil {
@@ -198,7 +198,7 @@ func TestDev_PrintsATourThatWorksAsPrinted(t *testing.T) {
 	began := time.Now()
 	d.signal(t, syscall.SIGTERM)
 	d.wait(t, time.Minute)
-	if took := time.Since(began); took > devStop {
+	if took := time.Since(began); took > stopLimit {
 		t.Errorf("stopping takes %v while a refund waits for a lock", took)
 	}
 	<-refund
@@ -218,7 +218,7 @@ func TestDev_IsInterruptedWhileItStarts(t *testing.T) {
 			if code := p.wait(t, time.Minute); code != 0 {
 				t.Errorf("exits %d: %s", code, p.stderr)
 			}
-			if took := time.Since(began); took > devStop {
+			if took := time.Since(began); took > stopLimit {
 				t.Errorf("stopping takes %v", took)
 			}
 			awaitDev(t, startDev(t, folder), folder).stop(t, syscall.SIGTERM, folder)

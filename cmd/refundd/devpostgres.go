@@ -22,6 +22,7 @@ const devDatabase = "refundd" // in a cluster of dev's own
 type devPostgres struct {
 	url    string
 	server *embedpg.Server // nil where the Postgres is not ours to stop
+	stopBy time.Time       // zero until dev was told to stop
 }
 
 // openPostgres starts a Postgres in the folder, or takes the one that was named, and migrates it.
@@ -92,7 +93,10 @@ func (p *devPostgres) stop() {
 	if p.server == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), devStopPostgres)
+	if p.stopBy.IsZero() {
+		p.stopBy = time.Now().Add(devStop)
+	}
+	ctx, cancel := context.WithDeadline(context.Background(), p.stopBy)
 	defer cancel()
 	_ = p.server.Stop(ctx) // at the end of ctx it is killed, and recovers at the next start
 }
@@ -128,16 +132,26 @@ func (p *devPostgres) createRole(ctx context.Context, s devSecrets) error {
 	return nil
 }
 
-// hangUp ends the service's sessions: what still waits in Postgres when dev has to be gone must not hold it.
-func (p *devPostgres) hangUp(role string) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+// hangUp ends the service's sessions, also those of second attempts, until it is served: what still waits in Postgres when
+// dev has to be gone must not hold it.
+func (p *devPostgres) hangUp(role string, served <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), devStop)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, p.url)
+	conn, err := pgx.Connect(ctx, p.url) // now, since it may take a while
 	if err != nil {
 		return
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	_, _ = conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1`, role)
+	for wait := devPatience; ; wait = devPatience / 10 {
+		select {
+		case <-served:
+			return
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+			_, _ = conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1`, role)
+		}
+	}
 }
 
 // guard runs serve, and ends it when a Postgres of dev's own dies; once ctx has ended it does not let a statement that
@@ -164,11 +178,8 @@ func (p *devPostgres) guard(ctx context.Context, role string, serve func(context
 		case <-served:
 			return nil
 		}
-		select {
-		case <-served:
-		case <-time.After(devPatience):
-			p.hangUp(role)
-		}
+		p.stopBy = time.Now().Add(devStop)
+		p.hangUp(role, served)
 		return nil
 	})
 	return group.Wait()
