@@ -45,9 +45,10 @@ func MaxConns(n int32) Option { return func(o *options) { o.maxConns = n } }
 //
 //	func TestMain(m *testing.M) { testdb.Main(m) }
 //
+// m is a *testing.M, or what wraps one and needs the cluster to the last.
 // A package without it works too; its cluster dies with the process, and its
 // folder is swept by the next start.
-func Main(m *testing.M) {
+func Main(m interface{ Run() int }) {
 	code := m.Run()
 	shared.stop()
 	os.Exit(code)
