@@ -84,29 +84,45 @@ func (e *Engine) Authorize(ctx context.Context, a Approval) (Authorization, bool
 // authorize judges an approval by the key's row first, as Submit does, then by the approval that has the id already.
 func authorize(ctx context.Context, tx pgx.Tx, a Approval) (Authorization, bool, error) {
 	key := operationKey{a.TenantID, a.OperationID}
-	op, err := readOperation(ctx, tx, key)
+	op, err := a.claimed(ctx, tx)
 	if err != nil {
 		return Authorization{}, false, err
-	}
-	switch {
-	case op != nil && op.State == StateRevoked:
-		return Authorization{}, false, ErrAuthorizationRevoked
-	case op != nil && op.Fingerprint != Fingerprint(a.OrderID, a.AmountCents):
-		return Authorization{}, false, ErrOperationConflict
 	}
 	stored, err := findAuthorization(ctx, tx, key)
 	if !errors.Is(err, ErrAuthorizationNotFound) {
 		return a.again(stored, err)
 	}
-	inserted, err := insertApproval(ctx, tx, a)
+	currency, err := a.lockCurrency(ctx, tx)
 	if err != nil {
 		return Authorization{}, false, refuse(err, op)
+	}
+	// Where no approval is required, the key may have been claimed for another amount while we waited.
+	if _, err := a.claimed(ctx, tx); err != nil {
+		return Authorization{}, false, err
+	}
+	inserted, err := insertApproval(ctx, tx, a, currency)
+	if err != nil {
+		return Authorization{}, false, err
 	}
 	stored, err = findAuthorization(ctx, tx, key)
 	if !inserted {
 		return a.again(stored, err)
 	}
 	return stored, true, err
+}
+
+// claimed answers the refund that holds the key already, or refuses an approval of another one.
+func (a Approval) claimed(ctx context.Context, tx pgx.Tx) (*Operation, error) {
+	op, err := readOperation(ctx, tx, operationKey{a.TenantID, a.OperationID})
+	switch {
+	case err != nil:
+		return nil, err
+	case op != nil && op.State == StateRevoked:
+		return nil, ErrAuthorizationRevoked
+	case op != nil && op.Fingerprint != Fingerprint(a.OrderID, a.AmountCents):
+		return nil, ErrOperationConflict
+	}
+	return op, nil
 }
 
 // again answers an approval whose id has one already.
@@ -136,18 +152,23 @@ func refuse(err error, op *Operation) error {
 	return &Refusal{Err: err, Operation: op}
 }
 
-func insertApproval(ctx context.Context, tx pgx.Tx, a Approval) (inserted bool, err error) {
-	var currency string
-	err = tx.QueryRow(ctx, `SELECT currency FROM orders WHERE tenant_id = $1 AND order_id = $2`, a.TenantID, a.OrderID).
+// lockCurrency answers the order's currency. Its lock waits for refunds of the order and makes later ones wait, so that an
+// approval and a refund of one order see each other.
+func (a Approval) lockCurrency(ctx context.Context, tx pgx.Tx) (currency string, err error) {
+	err = tx.QueryRow(ctx, `SELECT currency FROM orders WHERE tenant_id = $1 AND order_id = $2 FOR SHARE`, a.TenantID, a.OrderID).
 		Scan(&currency)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return false, ErrOrderNotFound
+		return "", ErrOrderNotFound
 	case err != nil:
-		return false, fmt.Errorf("read order's currency: %w", err)
+		return "", fmt.Errorf("lock order: %w", err)
 	case a.Currency != nil && *a.Currency != currency:
-		return false, ErrCurrencyMismatch
+		return "", ErrCurrencyMismatch
 	}
+	return currency, nil
+}
+
+func insertApproval(ctx context.Context, tx pgx.Tx, a Approval, currency string) (inserted bool, err error) {
 	metadata, err := encodeMetadata(a.Metadata)
 	if err != nil {
 		return false, err
