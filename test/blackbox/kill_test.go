@@ -60,8 +60,7 @@ func (l *load) call(caller int) {
 
 // send refunds once and takes down the answer.
 func (l *load) send(url, key string, r rival) harness.Answer {
-	c := l.tenant.Client()
-	c.URL = url
+	c := harness.Client{URL: url, Key: l.tenant.Key, T: l.t}
 	a, err := c.Try(harness.Request{Method: http.MethodPost, Path: "/v1/refunds", Valid: true, Wait: 15 * time.Second,
 		Body: harness.JSON(harness.Fields{"operation_id": key, "order_id": r.order, "amount_cents": r.cents})})
 	l.mu.Lock()
