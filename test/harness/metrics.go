@@ -18,7 +18,11 @@ type Sample struct {
 // MetricsText reads /metrics of the admin address as it is.
 func (s *Server) MetricsText(t testing.TB) string {
 	t.Helper()
-	res, err := (&http.Client{Transport: transport}).Get(s.AdminURL + "/metrics")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.AdminURL+"/metrics", nil)
+	if err != nil {
+		t.Fatalf("read metrics: %v", err)
+	}
+	res, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
 		t.Fatalf("read metrics: %v", err)
 	}

@@ -53,7 +53,7 @@ func Serve(t testing.TB, databaseURL string, flags ...string) *Server {
 
 func start(path, databaseURL string, flags []string) (*Server, error) {
 	args := append([]string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, flags...)
-	s := &Server{Logs: newLogs(), done: make(chan struct{}), cmd: exec.Command(path, args...)}
+	s := &Server{Logs: newLogs(), done: make(chan struct{}), cmd: exec.CommandContext(context.Background(), path, args...)}
 	s.cmd.Env = environment("DATABASE_URL=" + databaseURL)
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {

@@ -48,18 +48,25 @@ func (l *life) atEnd(f func() error) {
 // end runs what was left to the end, last in first out.
 func (l *life) end() error {
 	var faults []error
-	for {
-		l.mu.Lock()
-		n := len(l.cleanup)
-		if n == 0 {
-			defer l.mu.Unlock()
-			return errors.Join(append(faults, l.failed...)...)
-		}
-		f := l.cleanup[n-1]
-		l.cleanup = l.cleanup[:n-1]
-		l.mu.Unlock()
+	for f := l.last(); f != nil; f = l.last() {
 		faults = append(faults, f())
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return errors.Join(append(faults, l.failed...)...)
+}
+
+// last takes what was left to the end last, nil when nothing is.
+func (l *life) last() func() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := len(l.cleanup)
+	if n == 0 {
+		return nil
+	}
+	f := l.cleanup[n-1]
+	l.cleanup = l.cleanup[:n-1]
+	return f
 }
 
 func (l *life) Helper() {}
