@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"syscall"
 	"testing"
@@ -197,19 +197,33 @@ func TestServe_TakesPoolSizeFromFlagThenURL(t *testing.T) {
 	}
 }
 
-func TestServe_LeavesTheExecModeToTheURL(t *testing.T) {
+// Behind a pooler in transaction mode that keeps no prepared statements, the URL names another mode.
+func TestServe_WorksInEveryExecModeThatTheURLNames(t *testing.T) {
 	t.Parallel()
-	db := testdb.New(t)
-	url := db.ServiceURL + "&default_query_exec_mode=exec"
-	if !strings.Contains(db.ServiceURL, "?") {
-		url = db.ServiceURL + "?default_query_exec_mode=exec"
+	for _, mode := range []string{"cache_describe", "describe_exec", "exec", "simple_protocol"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			db := testdb.New(t)
+			db.ServiceURL = edit(t, db.ServiceURL, func(u *url.URL) {
+				query := u.Query()
+				query.Set("default_query_exec_mode", mode)
+				u.RawQuery = query.Encode()
+			})
+			s := serve(t, db)
+			s.expect(t, 201, "PUT", "/v1/orders/A-1", `{"currency":"EUR","captured_cents":5000,"customer":{"email":"a@b.c"}}`)
+			s.expect(t, 201, "PUT", "/v1/authorizations/op-1", `{"case_id":"c","order_id":"A-1","amount_cents":4000,"approved_by":"ann","metadata":{"a":"b"}}`)
+			s.expect(t, 201, "PUT", "/v1/authorizations/op-2", `{"case_id":"c","order_id":"A-1","amount_cents":4000,"approved_by":"ann","expires_at":"2999-01-01T00:00:00Z"}`)
+			s.expect(t, 201, "POST", "/v1/refunds", `{"operation_id":"op-1","order_id":"A-1","amount_cents":4000,"metadata":{"a":"b"}}`)
+			s.expect(t, 200, "POST", "/v1/refunds", `{"operation_id":"op-1","order_id":"A-1","amount_cents":4000}`)
+			s.expect(t, 422, "POST", "/v1/refunds", `{"operation_id":"op-2","order_id":"A-1","amount_cents":4000}`)
+			s.expect(t, 200, "POST", "/v1/authorizations/op-2/revoke", `{"reason":"late"}`)
+			s.expect(t, 200, "GET", "/v1/refunds?order_id=A-1&state=succeeded", "")
+			s.expect(t, 200, "GET", "/v1/refunds/op-1/events", "")
+			s.expect(t, 200, "GET", "/v1/authorizations?case_id=c", "")
+			s.expect(t, 200, "GET", "/v1/orders?customer_email=A@B.c", "")
+			succeed(t, db.ServiceURL, "audit")
+			succeed(t, db.ServiceURL, "show", "op-1")
+			succeed(t, db.ServiceURL, "keys", "list")
+		})
 	}
-	config, err := database{url}.serveConfig(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := fmt.Sprint(config.ConnConfig.DefaultQueryExecMode); got != "exec" {
-		t.Errorf("the exec mode is %s", got)
-	}
-	succeed(t, url, "tenants", "list")
 }
