@@ -7,7 +7,7 @@
 //
 //	POST   /refunds                     Idempotency-Key; {payment_ref, amount_cents, currency, metadata?}
 //	GET    /refunds?payment_ref=        also by idempotency_key; {"refunds":[…]}, all of them, oldest first
-//	POST   /_faults                     {mode, count?, delay_ms?, code?, status?, message?}; see Mode
+//	POST   /_faults                     {mode, count?, delay_ms?, code?, status?, message?}; see below
 //	GET    /_faults                     the active ones
 //	DELETE /_faults                     clears them; what they scheduled still happens
 //	GET    /_ledger                     {"refunds":[…]}: every refund ever executed, with its key's number of requests
@@ -20,6 +20,22 @@
 // idempotency_key_in_use; a key that comes with other parameters gets 422 idempotency_key_reuse. Keys are forgotten
 // KeyRetention after their outcome, or when told; the next request of a forgotten key executes AGAIN: that is the double
 // refund which a resend too late causes. Payments need no registration and refund any amount.
+//
+// A fault is active for count requests, or until it is cleared; posting its mode again replaces it, with a count of 0 it
+// ends. A request meets at most one fault of each line below, and consumes one count of each that it meets, so that a
+// decline's answer can be lost, or a refund that hangs fail later:
+//
+//	refuse, error_before, drop_before   429 with Retry-After; 500; no answer: nothing executed, nothing stored
+//	hang                                executes after delay_ms, whether the client is still there or not, then answers
+//	decline                             refused for good, with code (default: declined)
+//	pending                             accepted; succeeded after delay_ms
+//	fail_later                          failed delay_ms after it succeeded; with pending, instead of succeeding
+//	error_after, drop_after             executed; 500 or no answer after delay_ms, until when the key is in use
+//	lookup_down                         503 on GET /refunds
+//	lookup_lag                          GET /refunds hides refunds younger than delay_ms
+//
+// status replaces that of an error (401: the caller is misconfigured) and never a decline's, message is its text. A request that gets
+// 409 met at most the first line; a replay executes nothing, and meets neither decline, pending nor fail_later.
 //
 // Faults last until the process ends, the books (simulator.jsonl) for ever. A request that hangs when the process dies
 // executes nothing. The control routes know no authentication: serve it on loopback alone.
