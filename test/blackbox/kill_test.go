@@ -178,8 +178,7 @@ func TestKill_ServerSuspendedUnderLoad_DoesNoHarmWhenItWakes(t *testing.T) {
 	service.Audit(t)
 }
 
-// A server that is told to stop answers what it was asked before.
-func TestTerminate_UnderLoad_AnswersWhatIsInFlight(t *testing.T) {
+func TestTerminate_UnderLoad_LosesNothing(t *testing.T) {
 	t.Parallel()
 	service := harness.New(t)
 	going, staying := service.Servers[0], service.AddServer(t)
@@ -191,6 +190,30 @@ func TestTerminate_UnderLoad_AnswersWhatIsInFlight(t *testing.T) {
 		t.Errorf("refundd serve exits %d after SIGTERM: %s", code, going.Logs.Text())
 	}
 	l.end(staying.URL)
+	service.Audit(t)
+}
+
+// A server that is told to stop answers what it was asked before, also what waits for a lock and for its turn.
+func TestTerminate_AnswersWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	service := harness.New(t)
+	going := service.Servers[0]
+	tenant := service.OpenTenant(t)
+	tenant.Load([]string{"P"}, 10000)
+	release := service.Hold(t, `SELECT FROM orders FOR UPDATE`)
+	const n = 20
+	together(n+1, func(i int) {
+		if i < n {
+			want(t, tenant.Client().Refund(fmt.Sprint("K", i), "P", cents), "processed")
+			return
+		}
+		time.Sleep(500 * time.Millisecond)
+		time.AfterFunc(500*time.Millisecond, release)
+		if code := going.Terminate(t); code != 0 {
+			t.Errorf("refundd serve exits %d after SIGTERM: %s", code, going.Logs.Text())
+		}
+	})
+	wantMoved(t, tenant, "P", n*cents)
 	service.Audit(t)
 }
 

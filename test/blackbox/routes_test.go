@@ -73,35 +73,3 @@ func TestContract_ExamplesAgreeWithTheTable(t *testing.T) {
 		}
 	}
 }
-
-func TestPages_ListEveryRefundOnce(t *testing.T) {
-	t.Parallel()
-	tenant := harness.Shared(t).OpenTenant(t)
-	tenant.Load([]string{"P", "Q"}, 1000000)
-	const n = 45
-	for i := range n {
-		want(t, tenant.At(i).Refund(names("K", n)[i], []string{"P", "Q"}[i%2], 1), "processed")
-	}
-	for query, wanted := range map[string]int{"": n, "&order_id=P": 23, "&order_id=Q": 22, "&state=succeeded": n, "&state=failed": 0, "&created_before=2000-01-01T00:00:00Z": 0} {
-		for _, limit := range []string{"1", "7", "20", "100"} {
-			seen := map[string]bool{}
-			newest := "9"
-			for path := "/v1/refunds?limit=" + limit + query; path != ""; {
-				page := harness.Read[harness.List[harness.Refund]](t, tenant.Client().Get(path))
-				for _, r := range page.Data {
-					if seen[r.OperationID] || r.CreatedAt > newest {
-						t.Errorf("%s: %s again, or out of order", path, r.OperationID)
-					}
-					seen[r.OperationID], newest = true, r.CreatedAt
-				}
-				path = ""
-				if page.NextCursor != nil {
-					path = "/v1/refunds?limit=" + limit + query + "&cursor=" + *page.NextCursor
-				}
-			}
-			if len(seen) != wanted {
-				t.Errorf("limit %s%s: %d refunds, want %d", limit, query, len(seen), wanted)
-			}
-		}
-	}
-}
