@@ -34,8 +34,8 @@
 //	lookup_down                         503 on GET /refunds
 //	lookup_lag                          GET /refunds hides refunds younger than delay_ms
 //
-// status replaces that of an error (401: the caller is misconfigured) and never a decline's, message is its text. A request that gets
-// 409 met at most the first line; a replay executes nothing, and meets neither decline, pending nor fail_later.
+// status replaces that of an error (401: the caller is misconfigured) and never a decline's; message is its text. A
+// request that gets 409 met none of them; a replay executes nothing, and meets neither decline, pending nor fail_later.
 //
 // Faults last until the process ends, the books (simulator.jsonl) for ever. A request that hangs when the process dies
 // executes nothing. The control routes know no authentication: serve it on loopback alone.
