@@ -120,6 +120,10 @@ func (s *server) routes() []route {
 			adapt(readOperationKey, s.refund, showRefund)},
 		{http.MethodGet, refundsPath + "/{operation_id}/events", access.Read, namesOperation,
 			adapt(readTimelineQuery, s.timeline, showTimeline)},
+		{http.MethodPost, refundsPath + "/{operation_id}/reconcile", access.RefundsWrite, namesOperation,
+			adapt(readReconciliation, s.reconcile, showRefund)},
+		{http.MethodPost, refundsPath + "/{operation_id}/resolve", access.RefundsResolve, namesOperation,
+			adapt(readResolution, s.engine.Settle, showRefund)},
 
 		{http.MethodGet, "/healthz", public, namesNone, healthz},
 		{http.MethodGet, "/readyz", public, namesNone, s.readyz},

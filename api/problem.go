@@ -93,7 +93,8 @@ func classify(err error) (string, *rejection) {
 }
 
 // moneyMoved never says more than was read. What api itself refuses left the operation's row unread; what the engine
-// refuses was decided on that row, which comes along where there is one.
+// refuses was decided on that row, which comes along where there is one. A code whose row of the table says unknown stays
+// at that: while somebody else works on the operation, its row may tell something else by now.
 func (x *exchange) moneyMoved(code string, err error) operations.MoneyMoved {
 	var own *rejection
 	var refusal *operations.Refusal
@@ -104,7 +105,7 @@ func (x *exchange) moneyMoved(code string, err error) operations.MoneyMoved {
 		return unknown
 	case code == codeOperationConflict: // speaks of the refund that was asked for
 		return no
-	case errors.As(err, &refusal) && refusal.Operation != nil:
+	case errors.As(err, &refusal) && refusal.Operation != nil && (kinds[code].moved == no || code == codeAlreadyExecuted):
 		return refusal.Operation.State.MoneyMoved()
 	}
 	return kinds[code].moved
@@ -120,7 +121,7 @@ func (p *problem) add(r *operations.Refusal) {
 	}
 	p.OperationID = r.Operation.OperationID
 	if p.Code == codeDeclined {
-		p.Replayed = new(true)
+		p.Replayed = new(r.Replayed)
 		p.CreatedAt = new(timestamp(r.Operation.CreatedAt))
 		p.SettledAt = optionalTime(r.Operation.SettledAt)
 	}

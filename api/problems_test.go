@@ -141,8 +141,11 @@ func TestProblems_AreAsDocumented(t *testing.T) {
 			documented++
 			k, known := kinds[code]
 			moved := string(k.moved)
-			if code == codeAlreadyExecuted {
+			switch code {
+			case codeAlreadyExecuted:
 				moved = "as the operation's"
+			case "provider_unavailable":
+				moved = "no; unknown on resolve"
 			}
 			got := []string{
 				strconv.Itoa(k.status), map[bool]string{true: "yes", false: "no"}[k.retryable], moved, k.next + " |",
@@ -179,6 +182,11 @@ func TestProblems_NeverSayOfMoneyWhatWasNotRead(t *testing.T) {
 		{"no row that was found", operations.ErrRefundNotFound, namesOperation, unknown, 404},
 		{"row succeeded", &operations.Refusal{Err: operations.ErrAuthorizationNotFound, Operation: row("succeeded")}, namesOperation, "yes", 404},
 		{"row reserved", &operations.Refusal{Err: operations.ErrInProgress, Operation: row("reserved")}, namesOperation, unknown, 409},
+		{"row succeeded, somebody looks again", &operations.Refusal{Err: operations.ErrInProgress, Operation: row("succeeded")}, namesOperation, unknown, 409},
+		{"provider not asked", &operations.Refusal{Err: operations.ErrProviderUnavailable}, namesOperation, no, 503},
+		{"provider not reached", &operations.Refusal{Err: operations.ErrProviderUnavailable, Operation: row("needs_attention")}, namesOperation, unknown, 503},
+		{"provider disagrees", &operations.Refusal{Err: operations.ErrProviderDisagrees, Operation: row("succeeded")}, namesOperation, unknown, 422},
+		{"resolved otherwise", &operations.Refusal{Err: operations.ErrResolutionConflict, Operation: row("failed")}, namesOperation, unknown, 422},
 		{"row failed", &operations.Refusal{Err: operations.ErrDeclined, Operation: row("failed")}, namesOperation, no, 422},
 		{"row revoked", &operations.Refusal{Err: operations.ErrAuthorizationRevoked, Operation: row("revoked")}, namesOperation, no, 422},
 		{"executed", &operations.Refusal{Err: operations.ErrAlreadyExecuted, Operation: row("succeeded")}, namesOperation, "yes", 422},
@@ -200,7 +208,7 @@ func TestProblems_ADeclineIsReplayedWithItsFirstTimes(t *testing.T) {
 	created := time.Date(2026, 1, 31, 9, 30, 0, 123456000, time.UTC)
 	code := "card_lost"
 	x := &exchange{ref: "ref", match: match{names: namesOperation}}
-	p := x.problem(&operations.Refusal{Err: operations.ErrDeclined, Operation: &operations.Operation{
+	p := x.problem(&operations.Refusal{Err: operations.ErrDeclined, Replayed: true, Operation: &operations.Operation{
 		OperationID: "k", State: operations.StateFailed, FailureCode: &code, CreatedAt: created, SettledAt: &created,
 	}})
 	got, err := p.reply().encode()
