@@ -84,7 +84,7 @@ func (r reservation) decide(f finding, remainder int64) change {
 	}
 	ours := f.lease.attempts == r.attempts && f.lease.State == r.State
 	switch {
-	case f.source == sourceHuman && !ours:
+	case f.source == sourceHuman && (!ours || r.State != StateNeedsAttention):
 		c.stale = true
 	case f.is(OutcomeSucceeded):
 		r.paid(&c, remainder)
@@ -94,7 +94,7 @@ func (r reservation) decide(f finding, remainder int64) change {
 		r.pending(&c)
 	case !ours:
 		c.stale = true
-	case f.is(OutcomeDeclined):
+	case f.is(OutcomeDeclined) && r.State == StateReserved:
 		r.declined(&c, f.result.DeclineCode)
 	case f.kind == ErrorContradictory && r.open():
 		r.attention(&c, attentionContradictory)
@@ -188,7 +188,7 @@ func (r reservation) pending(c *change) {
 
 // declined: the answer to our request was no. It is believed at once only where nothing of ours can have been executed.
 func (r reservation) declined(c *change, code string) {
-	if r.attempts > 1 || code == DeclineAlreadyRefunded || code == DeclineExceedsUnrefunded {
+	if r.attempts > 1 || r.doubted != nil || code == DeclineAlreadyRefunded || code == DeclineExceedsUnrefunded {
 		c.doubted, c.next = &code, nextLag
 		return
 	}
@@ -233,6 +233,9 @@ func ptrTo[T any](v T) *T { return &v }
 // apply is the operation after the change, at the time at.
 func (c change) apply(o Operation, at time.Time) Operation {
 	moved := o.State != c.state
+	if !c.resend {
+		o.LeaseLeft = 0
+	}
 	o.State, o.FailureCode, o.ProviderRefundID = c.state, c.failureCode, c.providerRefundID
 	switch {
 	case !moved:

@@ -105,7 +105,7 @@ func (e *Engine) tx2(ctx context.Context, tx pgx.Tx, notes []*note) ([]recorded,
 		after := c.apply(r.Operation, at)
 		results[i] = recorded{operation: after, change: c, moved: r.State != c.state}
 		changes.add(r, n.finding, c, e.backoff(c.next, r.attempts))
-		events = append(events, n.events(r, c)...)
+		events = append(events, n.events(r, c, at)...)
 	}
 	if err := changes.update(ctx, tx, at, e.config.ProviderTimeout); err != nil {
 		return nil, err
@@ -117,12 +117,12 @@ func (e *Engine) tx2(ctx context.Context, tx pgx.Tx, notes []*note) ([]recorded,
 }
 
 // events is the history that a finding writes: the attempt, and the transition if there is one.
-func (n *note) events(r reservation, c change) []Event {
+func (n *note) events(r reservation, c change, at time.Time) []Event {
 	o := r.Operation
 	attempt := Event{
 		TenantID: o.TenantID, OperationID: o.OperationID, Kind: string(n.source), Attempt: &n.lease.attempts,
 		Layer: optional(n.lease.layer), Actor: optional(n.who()), ProviderRequestID: optional(n.result.RequestID),
-		Detail: n.detail,
+		Detail: n.detail, CreatedAt: at,
 	}
 	if n.kind != "" {
 		attempt.ErrorKind = ptrTo(string(n.kind))
@@ -139,6 +139,7 @@ func (n *note) events(r reservation, c change) []Event {
 	return []Event{attempt, {
 		TenantID: o.TenantID, OperationID: o.OperationID, Kind: "transition", FromState: &from, ToState: &to,
 		Attempt: &n.lease.attempts, Actor: optional(n.who()), Detail: merged(nil, "failure_code", deref(c.failureCode)),
+		CreatedAt: at,
 	}}
 }
 
@@ -211,7 +212,7 @@ func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note) (
 		SELECT `+operationColumns+`, clock.at, o.attempts, o.doubted_decline,
 			clock.at + $4 * interval '1 millisecond' < o.provider_key_expires_at,
 			coalesce(o.last_send_ended + $5 * interval '1 millisecond' < k.taken_at, true),
-			o.created_at < clock.at - CASE o.state WHEN 'pending' THEN $7 ELSE $6 END * interval '1 millisecond',
+			o.created_at < clock.at - CASE o.state WHEN 'pending' THEN $7::float8 ELSE $6::float8 END * interval '1 millisecond',
 			coalesce(o.settled_at < clock.at - $8 * interval '1 millisecond', false),
 			(SELECT coalesce(max(t.seq), 0) FROM ledger_transfers t
 			 WHERE t.tenant_id = o.tenant_id AND t.operation_id = o.operation_id)

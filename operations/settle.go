@@ -29,8 +29,6 @@ type Decision struct {
 	Actor            string // who decides
 }
 
-func (d Decision) key() operationKey { return operationKey{d.TenantID, d.OperationID} }
-
 // Reconcile looks an operation up at its provider now, in any state, and answers it as it then stands, also where the provider
 // could not be reached. While somebody works on it it is a Refusal of ErrInProgress.
 func (e *Engine) Reconcile(ctx context.Context, tenantID, operationID string) (Operation, error) {
@@ -174,10 +172,10 @@ func (e *Engine) settledAlike(ctx context.Context, d Decision, op Operation) (Op
 	if d.Succeeded {
 		ended = StateSucceeded
 	}
-	if alike && op.State == ended {
-		return op, nil
+	if !alike || op.State != ended {
+		return Operation{}, refuse(ErrResolutionConflict, &op)
 	}
-	return op, refuse(ErrResolutionConflict, &op)
+	return op, nil
 }
 
 // Due answers a page of the operations that ClaimDue would take, by their keys, without taking them.
