@@ -75,12 +75,11 @@ func readSubmission(in *input) operations.Request {
 
 // showReceipt answers 201 for what this call did, 200 for what an earlier one did, and 202 while the outcome is unknown.
 func showReceipt(r operations.Receipt) reply {
-	shown := receipt{refund: refundOf(r.Operation), Status: r.Status, NextAction: nextNone}
-	rep := reply{status: http.StatusCreated, moved: shown.MoneyMoved, outcome: string(r.Status)}
+	shown := receipt{refund: refundOf(r.Operation), Status: r.Status, Replayed: r.Replayed, NextAction: nextNone}
+	rep := reply{status: http.StatusCreated, moved: shown.MoneyMoved, outcome: string(r.Status), replayed: r.Replayed}
 	switch r.Status {
 	case operations.StatusAlreadyProcessed:
-		rep.status, rep.replayed = http.StatusOK, true
-		shown.Replayed = true
+		rep.status = http.StatusOK
 	case operations.StatusPending:
 		rep.status, rep.retryAfter = http.StatusAccepted, wholeSeconds(r.RetryAfter)
 		rep.location = refundsPath + "/" + r.Operation.OperationID

@@ -31,7 +31,7 @@ func (e *Engine) proceed(c *call, op Operation, order Order) {
 // resumeRest ago, the row is the answer.
 func (e *Engine) resume(c *call, op Operation) {
 	if p := e.providerOf(op); p == nil || p.breaker.circuit.State() == gobreaker.StateOpen {
-		c.answer <- answer{receipt: pendingReceipt(op)}
+		c.answer <- answer{receipt: c.pending(op)}
 		return
 	}
 	e.detach(c, op, func(ctx context.Context) (Resolution, error) {
@@ -61,13 +61,13 @@ func (e *Engine) detach(c *call, op Operation, act func(context.Context) (Resolu
 			// Nothing is known that was not known before: the key is reserved, and reconciliation will find out.
 			e.config.Logger.Error("provider outcome not recorded", slog.String("operation_id", op.OperationID),
 				slog.String("tenant_id", op.TenantID), slog.String("sqlstate", sqlState(err)))
-			c.answer <- answer{receipt: pendingReceipt(op)}
+			c.answer <- answer{receipt: c.pending(op)}
 			return
 		}
 		c.conclude(r)
 	})
 	if err != nil {
-		c.answer <- answer{receipt: pendingReceipt(op)}
+		c.answer <- answer{receipt: c.pending(op)}
 	}
 }
 
@@ -79,11 +79,11 @@ func (c *call) conclude(r Resolution) {
 	case r.finished && op.State == StateSucceeded:
 		receipt = Receipt{Status: StatusProcessed, Operation: op}
 	case op.State == StateSucceeded:
-		receipt.Status = StatusAlreadyProcessed
+		receipt.Status, receipt.Replayed = StatusAlreadyProcessed, true
 	case r.finished && op.State == StateFailed:
 		err = &Refusal{Err: ErrDeclined, Operation: &op}
 	case op.State == StateReserved && !r.untouched:
-		receipt, err = pendingReceipt(op), nil // whoever has the lease now, this call ends without an outcome
+		receipt, err = c.pending(op), nil // whoever has the lease now, this call ends without an outcome
 	}
 	c.answer <- answer{receipt, err}
 }

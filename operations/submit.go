@@ -57,6 +57,7 @@ const (
 type Receipt struct {
 	Status     Status
 	Operation  Operation
+	Replayed   bool          // an earlier call claimed the key; of one that this call finished it is false
 	RetryAfter time.Duration // for StatusPending
 }
 
@@ -118,7 +119,7 @@ func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
 		return a.receipt, a.err
 	case <-ctx.Done():
 		if op := c.reserved.Load(); op != nil {
-			return pendingReceipt(*op), nil
+			return c.pending(*op), nil
 		}
 		return Receipt{}, ErrDeadlineExceeded
 	}
@@ -131,8 +132,9 @@ func (c *call) refuse(err error) {
 	c.answer <- answer{err: err}
 }
 
-func pendingReceipt(op Operation) Receipt {
-	return Receipt{Status: StatusPending, Operation: op, RetryAfter: pendingRetry}
+// pending answers that the outcome of op is not known, whoever claimed its key.
+func (c *call) pending(op Operation) Receipt {
+	return Receipt{Status: StatusPending, Operation: op, Replayed: op.RefundID != c.refundID, RetryAfter: pendingRetry}
 }
 
 // How long a caller is asked to wait: for an outcome, and for another attempt to let go of its lease.
@@ -190,14 +192,14 @@ func (c *call) judge(op Operation) (Receipt, error) {
 		if op.RefundID == c.refundID {
 			return Receipt{Status: StatusProcessed, Operation: op}, nil
 		}
-		return Receipt{Status: StatusAlreadyProcessed, Operation: op}, nil
+		return Receipt{Status: StatusAlreadyProcessed, Operation: op, Replayed: true}, nil
 	case StateReserved:
 		if op.LeaseLeft > 0 {
 			return Receipt{}, &Refusal{Err: ErrInProgress, Operation: &op, RetryAfter: min(op.LeaseLeft, leaseRetry)}
 		}
-		return pendingReceipt(op), nil
+		return c.pending(op), nil
 	case StatePending:
-		return pendingReceipt(op), nil
+		return c.pending(op), nil
 	case StateFailed:
 		return Receipt{}, &Refusal{Err: ErrDeclined, Operation: &op, Replayed: true}
 	case StateNeedsAttention:
