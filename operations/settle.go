@@ -54,7 +54,11 @@ func (e *Engine) Settle(ctx context.Context, d Decision) (Operation, error) {
 	}
 	return e.whileLeased(ctx, op, func(ctx context.Context, l Lease) (Operation, error) {
 		if l.State != StateNeedsAttention {
-			return e.giveBack(l, refuse(ErrResolutionConflict, &l.Operation))
+			op, err := e.giveBack(l, nil) // somebody settled it since it was read; it may have been decided alike
+			if err != nil {
+				return op, err
+			}
+			return e.settledAlike(ctx, d, op)
 		}
 		return e.settle(ctx, d, l)
 	})
