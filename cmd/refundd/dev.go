@@ -21,8 +21,9 @@ const (
 type devCmd struct {
 	database
 	serviceFlags
-	Addr string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the API is served (default ${default}; port 0 takes a free one)."`
-	Data string `default:".refundd" placeholder:"FOLDER" help:"Where the Postgres of its own, keys and dev.json are kept (default ${default})."`
+	Addr      string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the API is served (default ${default}; port 0 takes a free one)."`
+	Data      string `default:".refundd" placeholder:"FOLDER" help:"Where the Postgres of its own, keys, the simulator's books and dev.json are kept (default ${default})."`
+	Simulator bool   `default:"true" help:"Start a simulated provider, unless --simulator-url names one (default ${default})."`
 }
 
 // Run serves with a Postgres, a tenant, orders and approvals of its own until it is told to stop. To be told so while it
@@ -64,6 +65,11 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder, serves 
 		return err
 	}
 	defer pool.Close()
+	simulator, err := d.openSimulator(ctx, folder, c.log)
+	if err != nil {
+		return err
+	}
+	defer simulator.close()
 	service, err := newService(c.log, pool, d.serviceFlags)
 	if err != nil {
 		return err
@@ -74,15 +80,21 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder, serves 
 	record := devRecord{
 		URL: reachable(public), AdminURL: reachable(admin), DatabaseURL: postgres.url, TenantID: devTenant, APIKey: secrets.APIKey,
 	}
+	if d.SimulatorURL != "" {
+		record.SimulatorURL = &d.SimulatorURL
+	}
 	defer func() { _ = folder.forget() }()
-	return postgres.guard(ctx, secrets.Role, func(ctx context.Context) error {
-		return service.run(ctx, public, admin, devGrace, func() error {
-			*serves = true
-			if err := folder.announce(record); err != nil {
-				return err
-			}
-			c.printf("%s", tour(record))
-			return nil
+	serving := func() error {
+		*serves = true
+		if err := folder.announce(record); err != nil {
+			return err
+		}
+		c.printf("%s", tour(record))
+		return nil
+	}
+	return simulator.guard(ctx, func(ctx context.Context) error {
+		return postgres.guard(ctx, secrets.Role, func(ctx context.Context) error {
+			return service.run(ctx, public, admin, devGrace, serving)
 		})
 	})
 }

@@ -102,11 +102,12 @@ func TestDev_SurvivesAKillAndResumes(t *testing.T) {
 	t.Parallel()
 	folder := dataFolder(t)
 	first := awaitDev(t, startDev(t, folder), folder)
-	if first.record.TenantID != "dev" || first.record.SimulatorURL != nil || !strings.HasPrefix(first.record.DatabaseURL, "postgres://") {
+	if first.record.TenantID != "dev" || first.record.SimulatorURL == nil || !strings.HasPrefix(first.record.DatabaseURL, "postgres://") {
 		t.Errorf("dev.json tells %+v", first.record)
 	}
 	caller{url: first.record.AdminURL}.expect(t, 200, "GET", "/metrics", "")
 	first.expect(t, 201, "POST", "/v1/refunds", `{"operation_id":"op-2001-a","order_id":"J-2001","amount_cents":5800}`)
+	first.expect(t, 201, "POST", "/v1/refunds", `{"operation_id":"op-3001-a","order_id":"S-3001","amount_cents":7500}`)
 	secondDevIsRefused(t, folder)
 	ownerMayCreateDatabases(t, first.record.DatabaseURL)
 
@@ -119,6 +120,11 @@ func TestDev_SurvivesAKillAndResumes(t *testing.T) {
 	second.expect(t, 200, "POST", "/v1/refunds", `{"operation_id":"op-2001-a","order_id":"J-2001","amount_cents":5800}`)
 	if a := second.expect(t, 200, "GET", "/v1/orders/J-2001", ""); !strings.Contains(a.body, `"refundable_cents":0`) {
 		t.Errorf("the refund is gone after the kill: %s", a.body)
+	}
+	second.expect(t, 200, "POST", "/v1/refunds", `{"operation_id":"op-3001-a","order_id":"S-3001","amount_cents":7500}`)
+	books := caller{url: *second.record.SimulatorURL}.expect(t, 200, "GET", "/_ledger", "").body
+	if strings.Count(books, `"refund_id"`) != 1 || !strings.Contains(books, `"idempotency_key":"dev:op-3001-a"`) {
+		t.Errorf("the simulator's books after the kill: %s", books)
 	}
 	succeed(t, second.record.DatabaseURL, "audit")
 	second.stop(t, syscall.SIGTERM, folder)
@@ -174,10 +180,11 @@ func TestDev_PrintsATourThatWorksAsPrinted(t *testing.T) {
 	db := testdb.Empty(t)
 	folder := dataFolder(t)
 	d := awaitDev(t, startDev(t, folder, "DATABASE_URL="+db.URL), folder)
-	eventually(t, "the tour", func() bool { return strings.Count(d.stdout.String(), "\ncurl ") == len(tourSteps()) })
+	want := len(tourOf(d.record))
+	eventually(t, "the tour", func() bool { return strings.Count(d.stdout.String(), "\ncurl ") == want })
 	steps := tourComment.FindAllStringSubmatch(d.stdout.String(), -1)
-	if len(steps) != len(tourSteps()) {
-		t.Fatalf("%d of %d steps name a status in:\n%s", len(steps), len(tourSteps()), d.stdout)
+	if len(steps) != want || want == len(tourSteps()) {
+		t.Fatalf("%d of %d steps name a status in:\n%s", len(steps), want, d.stdout)
 	}
 	for _, step := range steps {
 		out, err := exec.CommandContext(t.Context(), "bash", "-c", step[2]).CombinedOutput() // #nosec G204 -- our own tour
@@ -203,6 +210,62 @@ func TestDev_PrintsATourThatWorksAsPrinted(t *testing.T) {
 		t.Errorf("stopping takes %v while a refund waits for a lock", took)
 	}
 	<-left
+}
+
+func TestDev_StopsInTimeWhileItsProviderHangs(t *testing.T) {
+	t.Parallel()
+	db := testdb.Empty(t)
+	folder := dataFolder(t)
+	d := awaitDev(t, startDev(t, folder, "DATABASE_URL="+db.URL), folder)
+	caller{url: *d.record.SimulatorURL}.expect(t, 200, "POST", "/_faults", `{"mode":"hang","delay_ms":60000}`)
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_, _ = d.try(context.WithoutCancel(t.Context()), "POST", "/v1/refunds", // cut off or answered: both are an end
+			`{"operation_id":"op-3001-a","order_id":"S-3001","amount_cents":7500}`)
+	}()
+	eventually(t, "the reservation", func() bool { return stateOf(t, db, "op-3001-a") == "reserved" })
+	began := time.Now()
+	d.signal(t, syscall.SIGTERM)
+	if code := d.wait(t, time.Minute); code != 0 {
+		t.Errorf("exits %d", code)
+	}
+	if took := time.Since(began); took > stopLimit {
+		t.Errorf("stopping takes %v while the provider hangs", took)
+	}
+	<-left
+	var freed bool
+	err := db.Owner.QueryRow(t.Context(), `SELECT lease_until <= clock_timestamp() FROM refund_operations WHERE state = 'reserved'`).Scan(&freed)
+	if err != nil || !freed {
+		t.Errorf("the lost answer is not recorded (%v)", err)
+	}
+}
+
+// stateOf is an operation's state, "" where nothing claimed its key.
+func stateOf(t *testing.T, db *testdb.DB, operation string) string {
+	t.Helper()
+	var state string
+	err := db.Owner.QueryRow(t.Context(),
+		`SELECT coalesce((SELECT state FROM refund_operations WHERE operation_id = $1), '')`, operation).Scan(&state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+func TestDev_WithoutASimulator_RefusesItsOrders(t *testing.T) {
+	t.Parallel()
+	folder := dataFolder(t)
+	p := start(t, []string{"DATABASE_URL=" + testdb.Empty(t).URL}, "dev", "--addr", "127.0.0.1:0", "--data", folder, "--simulator=false")
+	d := awaitDev(t, p, folder)
+	if d.record.SimulatorURL != nil {
+		t.Errorf("dev.json tells of a simulator at %s", *d.record.SimulatorURL)
+	}
+	a := d.expect(t, 503, "POST", "/v1/refunds", `{"operation_id":"op-3001-a","order_id":"S-3001","amount_cents":7500}`)
+	if !strings.Contains(a.body, `"provider_unavailable"`) {
+		t.Errorf("answers %s", a.body)
+	}
+	d.expect(t, 404, "GET", "/v1/refunds/op-3001-a", "")
 }
 
 func TestDev_IsInterruptedWhileItStarts(t *testing.T) {

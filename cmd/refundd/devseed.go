@@ -32,7 +32,9 @@ func sampleOrders() []sampleOrder {
 		{id: "A-1002", currency: "EUR", captured: 4999, customer: ada},
 		{id: "A-1003", currency: "USD", captured: 25000, customer: customer("cus-grace", "grace@example.com", "Grace Okafor")},
 		{id: "J-2001", currency: "JPY", captured: 5800, customer: customer("cus-kenji", "kenji@example.com", "Kenji Sato")},
-		{id: "S-3001", currency: "USD", captured: 7500, provider: "simulator", ref: "dev-payment-3001", customer: ada},
+		{id: "S-3001", currency: "USD", captured: 7500, provider: providerSimulator, ref: "dev-payment-3001", customer: ada},
+		{id: "S-3002", currency: "EUR", captured: 12000, provider: providerSimulator, ref: "dev-payment-3002",
+			customer: customer("cus-grace", "grace@example.com", "Grace Okafor")},
 	}
 }
 
@@ -44,6 +46,8 @@ func sampleApprovals() []sampleApproval {
 		{"op-1003-a", "case-4", "A-1003", 2500, "wrong size"},
 		{"op-2001-a", "case-5", "J-2001", 5800, "cancelled"},
 		{"op-3001-a", "case-6", "S-3001", 7500, "charged twice"},
+		{"op-3002-a", "case-7", "S-3002", 4000, "arrived damaged"},
+		{"op-3002-b", "case-8", "S-3002", 2500, "wrong colour"},
 	}
 }
 

@@ -8,7 +8,15 @@ import (
 // step is one command of the tour.
 type step struct {
 	says string // what it shows and answers
-	curl string // everything after curl's standing options; URL and key are filled in
+	curl string // everything after curl's standing options; URLs and key are filled in
+}
+
+// tourOf is the tour through what r tells of.
+func tourOf(r devRecord) []step {
+	if r.SimulatorURL == nil {
+		return tourSteps()
+	}
+	return append(tourSteps(), simulatorSteps()...)
 }
 
 func tourSteps() []step {
@@ -34,12 +42,30 @@ func tourSteps() []step {
 	}
 }
 
+// simulatorSteps need a simulator.
+func simulatorSteps() []step {
+	return []step{
+		{"A refund through a payment provider, here the simulated one: 201, with its provider_refund_id. (After a restart: 200.)",
+			`-X POST {url}/v1/refunds -d '{"operation_id":"op-3001-a","order_id":"S-3001","amount_cents":7500}'`},
+		{"Tell the provider to refund but to hang up instead of answering, once: 200.",
+			`-X POST {simulator}/_faults -d '{"mode":"drop_after","count":1}'`},
+		{"Refund through it: 202, pending, money_moved unknown. Nobody knows, so that nothing is believed. (After a restart: 200.)",
+			`-X POST {url}/v1/refunds -d '{"operation_id":"op-3002-a","order_id":"S-3002","amount_cents":4000}'`},
+		{"Find out now, as refundd reconcile would from cron: 200, succeeded, by what the provider's books show.",
+			`-X POST {url}/v1/refunds/op-3002-a/reconcile`},
+		{"The same refund again: 200, already_processed. It was paid once.",
+			`-X POST {url}/v1/refunds -d '{"operation_id":"op-3002-a","order_id":"S-3002","amount_cents":4000}'`},
+		{"The provider's own books: 200, each refund once.",
+			`{simulator}/_ledger`},
+	}
+}
+
 // tour is what dev prints once it serves: commands to copy and paste, key and address included.
 func tour(r devRecord) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "refundd serves on %s (contract: %s/openapi.yaml, metrics: %s/metrics)\n", r.URL, r.URL, r.AdminURL)
 	b.WriteString("Try it from another terminal; Ctrl-C here stops everything.\n")
-	for i, s := range tourSteps() {
+	for i, s := range tourOf(r) {
 		fmt.Fprintf(&b, "\n# %d. %s\n%s\n", i+1, s.says, s.command(r))
 	}
 	b.WriteString("\n")
@@ -48,10 +74,16 @@ func tour(r devRecord) string {
 
 // command is one line for a shell; it prints the status line, the headers and the body.
 func (s step) command(r devRecord) string {
-	call := strings.ReplaceAll(s.curl, "{url}", r.URL)
-	media := ""
-	if strings.Contains(call, " -d ") {
-		media = " -H 'Content-Type: application/json'"
+	options := "curl -sS -i"
+	if strings.Contains(s.curl, "{url}") {
+		options += fmt.Sprintf(" -H 'Authorization: Bearer %s'", r.APIKey)
 	}
-	return fmt.Sprintf("curl -sS -i -H 'Authorization: Bearer %s'%s %s; echo", r.APIKey, media, call)
+	if strings.Contains(s.curl, " -d ") {
+		options += " -H 'Content-Type: application/json'"
+	}
+	call := strings.ReplaceAll(s.curl, "{url}", r.URL)
+	if r.SimulatorURL != nil {
+		call = strings.ReplaceAll(call, "{simulator}", *r.SimulatorURL)
+	}
+	return options + " " + call + "; echo"
 }

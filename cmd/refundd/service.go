@@ -28,6 +28,7 @@ const (
 
 // serviceFlags are shared by all that serves the API.
 type serviceFlags struct {
+	providerFlags
 	AdminAddr      string        `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where /metrics is served (default a free port of 127.0.0.1, logged)."`
 	RequestTimeout time.Duration `default:"30s" help:"A request's deadline (default ${default})."`
 	RateLimit      int           `default:"0" help:"Requests per minute and key; 0 sets no limit (default ${default})."`
@@ -37,7 +38,7 @@ type serviceFlags struct {
 
 // check reports every value that makes no sense.
 func (f serviceFlags) check() error {
-	var faults []error
+	faults := f.faults()
 	if f.RequestTimeout < 100*time.Millisecond {
 		faults = append(faults, errors.New("--request-timeout must be at least 100ms"))
 	}
@@ -50,10 +51,7 @@ func (f serviceFlags) check() error {
 	if f.PoolSize < 0 {
 		faults = append(faults, errors.New("--pool-size must not be negative"))
 	}
-	if len(faults) == 0 {
-		return nil
-	}
-	return usage("%s", errors.Join(faults...))
+	return wrongUse(faults)
 }
 
 // grace is how long a shutdown waits for the answers to what is in flight.
@@ -68,11 +66,13 @@ type service struct {
 	api      *http.Server
 	admin    *http.Server
 	draining atomic.Bool
+	cutOff   func() // ends the calls to providers
 }
 
 // newService wires the rooms together; nothing runs yet.
 func newService(log *slog.Logger, pool *pgxpool.Pool, f serviceFlags) (*service, error) {
-	s := &service{log: log, pool: pool}
+	cut, cutOff := context.WithCancel(context.Background())
+	s := &service{log: log, pool: pool, cutOff: cutOff}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -80,9 +80,8 @@ func newService(log *slog.Logger, pool *pgxpool.Pool, f serviceFlags) (*service,
 		poolCollector{pool},
 	)
 	var err error
-	s.engine, err = operations.New(operations.Config{Pool: pool, Logger: log, Registerer: registry, MaxQueue: f.MaxQueue})
-	if err != nil {
-		return nil, fmt.Errorf("make engine: %w", err)
+	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue); err != nil {
+		return nil, err
 	}
 	if s.keys, err = access.New(access.Config{Pool: pool, Logger: log}); err != nil {
 		return nil, fmt.Errorf("make keys: %w", err)
@@ -113,10 +112,13 @@ func (s *service) ready(ctx context.Context) error {
 }
 
 // run serves until ctx ends, answers what is in flight then for up to grace, and stops. serving is called once both
-// addresses answer. The listeners are closed in any case.
+// addresses answer. The listeners are closed in any case. Calls to providers that outlast the grace end unanswered, which is
+// recorded; reconciliation finds out what became of them.
 func (s *service) run(ctx context.Context, public, admin net.Listener, grace time.Duration, serving func() error) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	defer s.cutOff()
+	context.AfterFunc(ctx, func() { time.AfterFunc(grace, s.cutOff) })
 	loops, alive := errgroup.WithContext(work)
 	loops.Go(func() error { return loop(s.engine.Run(alive)) })
 	loops.Go(func() error { return loop(s.keys.Run(alive)) })

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"refundd/operations"
+	"refundd/provider/simulator"
+)
+
+// providerSimulator is the name that orders carry.
+const providerSimulator = "simulator"
+
+// providerAccess says where providers are.
+type providerAccess struct {
+	SimulatorURL string `placeholder:"URL" help:"Where the simulated provider is; without it, orders of provider simulator are refused."`
+}
+
+// providerFlags are shared by all that refunds through providers.
+type providerFlags struct {
+	providerAccess
+	ProviderTimeout         time.Duration `default:"10s" help:"Deadline of one call to a provider (default ${default})."`
+	Lease                   time.Duration `default:"0" help:"How long one attempt owns its operation; 0 takes the provider timeout and 20s."`
+	ListingLag              time.Duration `default:"1m" help:"How long a provider's listing may lack a refund that was made (default ${default})."`
+	ProviderBreakerFailures int           `default:"5" help:"Calls that fail in a row until a provider is given a rest (default ${default})."`
+	ProviderBreakerOpen     time.Duration `default:"10s" help:"How long that rest is (default ${default})."`
+	ReservedAge             time.Duration `default:"72h" help:"Age at which a human is told of a refund without an outcome (default ${default})."`
+	PendingAge              time.Duration `default:"336h" help:"Age at which a human is told of a refund that its provider still works on (default ${default})."`
+	RecheckFor              time.Duration `default:"720h" help:"How long a settled refund is looked up daily, since it may fail late (default ${default})."`
+	BackoffMin              time.Duration `default:"10s" help:"Until reconciliation looks at an operation again; doubled by each attempt (default ${default})."`
+	BackoffMax              time.Duration `default:"1h" help:"The limit of that (default ${default})."`
+}
+
+// faults are the values that make no sense.
+func (f providerFlags) faults() []error {
+	var faults []error
+	if _, err := f.providers(); err != nil {
+		faults = append(faults, err)
+	}
+	if f.ProviderTimeout <= 0 {
+		faults = append(faults, errors.New("--provider-timeout must be positive"))
+	}
+	if f.Lease != 0 && f.Lease <= f.ProviderTimeout {
+		faults = append(faults, errors.New("--lease must be longer than --provider-timeout"))
+	}
+	if f.ProviderBreakerFailures < 1 {
+		faults = append(faults, errors.New("--provider-breaker-failures must be at least 1"))
+	}
+	if f.ProviderBreakerOpen <= 0 {
+		faults = append(faults, errors.New("--provider-breaker-open must be positive"))
+	}
+	for _, d := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"--listing-lag", f.ListingLag}, {"--reserved-age", f.ReservedAge}, {"--pending-age", f.PendingAge},
+		{"--recheck-for", f.RecheckFor}, {"--backoff-min", f.BackoffMin},
+	} {
+		if d.value < 0 {
+			faults = append(faults, fmt.Errorf("%s must not be negative", d.flag))
+		}
+	}
+	if f.BackoffMax < f.BackoffMin {
+		faults = append(faults, errors.New("--backoff-max must not be less than --backoff-min"))
+	}
+	return faults
+}
+
+// wrongUse is all faults in one sentence; nil where there is none.
+func wrongUse(faults []error) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	texts := make([]string, len(faults))
+	for i, err := range faults {
+		texts[i] = err.Error()
+	}
+	return usage("%s", strings.Join(texts, "; "))
+}
+
+// providers are those that orders may name, as far as it is known where they are.
+func (a providerAccess) providers() (map[string]operations.ProviderSetup, error) {
+	if a.SimulatorURL == "" {
+		return nil, nil
+	}
+	client, err := simulator.NewClient(a.SimulatorURL)
+	if err != nil {
+		return nil, errors.New("--simulator-url must be a URL such as http://127.0.0.1:4010")
+	}
+	return map[string]operations.ProviderSetup{providerSimulator: {
+		Provider: client, KeyRetention: simulator.KeyRetention, MaxKeyLength: simulator.MaxKeyLength,
+	}}, nil
+}
+
+// newEngine makes the engine that the flags describe. Once cut ends, no call to a provider goes on.
+func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pgxpool.Pool, r prometheus.Registerer, maxQueue int) (
+	*operations.Engine, error,
+) {
+	providers, err := f.providers()
+	if err != nil {
+		return nil, usage("%s", err)
+	}
+	for name, setup := range providers {
+		setup.Provider = interruptible{setup.Provider, cut}
+		providers[name] = setup
+	}
+	engine, err := operations.New(operations.Config{
+		Pool: pool, Logger: log, Registerer: r, MaxQueue: maxQueue,
+		Providers: providers, ProviderTimeout: f.ProviderTimeout, Lease: f.Lease,
+		BreakerFailures: f.ProviderBreakerFailures, BreakerOpen: f.ProviderBreakerOpen,
+		ListingLag: given(f.ListingLag), ReservedAge: given(f.ReservedAge), PendingAge: given(f.PendingAge),
+		RecheckFor: given(f.RecheckFor), BackoffMin: given(f.BackoffMin), BackoffMax: given(f.BackoffMax),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make engine: %w", err)
+	}
+	return engine, nil
+}
+
+// given is a duration that was asked for: to the engine, zero means its own default, and it counts in milliseconds.
+func given(d time.Duration) time.Duration { return max(d, time.Nanosecond) }
+
+// interruptible ends the calls to a provider at the end of cut, as one whose outcome is unknown: what may outlast everything
+// else at a shutdown is recorded then, instead of being killed with its process.
+type interruptible struct {
+	provider operations.Provider
+	cut      context.Context
+}
+
+// Refund implements operations.Provider.
+func (i interruptible) Refund(ctx context.Context, r operations.ProviderRequest) (operations.ProviderResult, error) {
+	ctx, done := i.until(ctx)
+	defer done()
+	return i.provider.Refund(ctx, r)
+}
+
+// Lookup implements operations.Provider.
+func (i interruptible) Lookup(ctx context.Context, r operations.ProviderRequest) (operations.ProviderResult, error) {
+	ctx, done := i.until(ctx)
+	defer done()
+	return i.provider.Lookup(ctx, r)
+}
+
+func (i interruptible) until(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	detach := context.AfterFunc(i.cut, cancel)
+	return ctx, func() { detach(); cancel() }
+}
