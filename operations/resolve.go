@@ -19,11 +19,12 @@ const lookupLimit = 10 * time.Second
 // Resolution is what became of an operation by one taking of its lease.
 type Resolution struct {
 	Operation Operation
-	From      State // in which the lease was taken
-	Resent    bool  // the request was sent again
-	Unknown   bool  // the provider gave no outcome
-	finished  bool  // this lease's finding is what moved it
-	untouched bool  // somebody else has the lease
+	From      State     // in which the lease was taken
+	Moved     bool      // this lease's finding is what moved it from there
+	Resent    bool      // the request was sent again, or at last
+	Unknown   bool      // the provider gave no outcome
+	Kind      ErrorKind // of the last call, where it brought no outcome
+	untouched bool      // somebody else has the lease
 }
 
 // Resolve finds out what happened to a leased operation, and records it: it looks at the provider's books first, unless
@@ -33,7 +34,7 @@ func (e *Engine) Resolve(ctx context.Context, l Lease) (Resolution, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Lease)
 	defer cancel()
 	if l.sends {
-		return e.send(ctx, l, nil, false)
+		return e.send(ctx, l, nil, true)
 	}
 	f := e.lookup(ctx, l)
 	r := e.record(f)
@@ -79,8 +80,8 @@ func (e *Engine) walkAway(ctx context.Context, l Lease) (Resolution, error) {
 
 func (l Lease) resolution(f finding, r recorded, resent bool) Resolution {
 	return Resolution{
-		Operation: r.operation, From: l.State, Resent: resent, Unknown: f.kind != "" && f.kind != ErrorContradictory && !r.moved,
-		finished: r.moved,
+		Operation: r.operation, From: l.State, Moved: r.moved, Resent: resent && f.kind != ErrorNotSent, Kind: f.kind,
+		Unknown: f.kind != "" && f.kind != ErrorContradictory && !r.moved,
 	}
 }
 

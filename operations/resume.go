@@ -76,11 +76,11 @@ func (c *call) conclude(r Resolution) {
 	receipt, err := c.judge(r.Operation)
 	op := r.Operation
 	switch {
-	case r.finished && op.State == StateSucceeded:
+	case r.Moved && op.State == StateSucceeded:
 		receipt = Receipt{Status: StatusProcessed, Operation: op}
 	case op.State == StateSucceeded:
 		receipt.Status, receipt.Replayed = StatusAlreadyProcessed, true
-	case r.finished && op.State == StateFailed:
+	case r.Moved && op.State == StateFailed:
 		err = &Refusal{Err: ErrDeclined, Operation: &op}
 	case op.State == StateReserved && !r.untouched:
 		receipt, err = c.pending(op), nil // whoever has the lease now, this call ends without an outcome

@@ -208,6 +208,9 @@ func (e *Engine) Due(ctx context.Context, before time.Time, after *Lease, limit 
 	if err != nil {
 		return nil, fmt.Errorf("read due operations: %w", err)
 	}
+	for i, l := range due {
+		due[i].sends = l.State == StateReserved && l.notSent == l.attempts // no taking of a lease has counted itself yet
+	}
 	return due, nil
 }
 
