@@ -13,8 +13,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The machine's share of the suite's time; -rapid.checks asks for more. A failure prints its seed.
-	for name, value := range map[string]string{"rapid.checks": "25", "rapid.steps": "25", "rapid.nofailfile": "true", "rapid.shrinktime": "10s"} {
+	// Defaults, which the command line may change. Most tests wait for the servers, more of them than there are processors;
+	// the state machine's share of the time is bounded, and its failure prints its seed.
+	for name, value := range map[string]string{"test.parallel": "6", "rapid.checks": "25", "rapid.steps": "25", "rapid.nofailfile": "true", "rapid.shrinktime": "10s"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}
