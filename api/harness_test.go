@@ -69,9 +69,17 @@ func (b *logBuffer) line(t *testing.T, ref string) string {
 // start serves a tenant; it needs no authorizations unless the test asks for them.
 func start(t *testing.T, change ...func(*Config)) *service {
 	t.Helper()
+	return startWith(t, operations.Config{}, change...)
+}
+
+// startWith serves an engine of its own configuration, on a database of its own.
+func startWith(t *testing.T, of operations.Config, change ...func(*Config)) *service {
+	t.Helper()
 	db := testdb.New(t)
 	s := &service{db: db, log: &logBuffer{}, metrics: prometheus.NewRegistry()}
-	engine, err := operations.New(operations.Config{Pool: db.Pool})
+	log := slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	of.Pool, of.Logger, of.Registerer = db.Pool, log, s.metrics
+	engine, err := operations.New(of)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,8 +91,7 @@ func start(t *testing.T, change ...func(*Config)) *service {
 	}
 	s.secret = s.key(t, tenant, access.AllScopes()...)
 	config := Config{
-		Engine: engine, Keys: s.keys, Registerer: s.metrics, Ready: db.Pool.Ping,
-		Logger: slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Engine: engine, Keys: s.keys, Registerer: s.metrics, Ready: db.Pool.Ping, Logger: log,
 	}
 	for _, c := range change {
 		c(&config)
