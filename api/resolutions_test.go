@@ -40,7 +40,7 @@ func TestReconcile_WithoutAProvider_AnswersTheRefundAsItIs(t *testing.T) {
 
 func TestReconcile_ProviderCanNotBeReached_AnswersWhatIsKnown(t *testing.T) {
 	t.Parallel()
-	p := startProvided(t, operations.Config{ProviderTimeout: 300 * time.Millisecond})
+	p := startProvided(t, operations.Config{ProviderTimeout: 300 * time.Millisecond, BreakerOpen: 100 * time.Millisecond})
 	p.paid(t, "A")
 	p.fault(t, `{"mode":"drop_after","count":1}`)
 	wantPending(t, p.refund(t, "A"), "A", "reserved", false)

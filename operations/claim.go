@@ -260,6 +260,7 @@ func (c *call) openingEvents(o Operation) []Event {
 	return []Event{{
 		TenantID: o.TenantID, OperationID: o.OperationID, Kind: "transition", ToState: ptrTo(StateReserved),
 		Attempt: ptrTo(1), Layer: optional(c.Layer), Actor: ptrTo(ActorCaller), CreatedAt: o.CreatedAt,
+		Detail: merged(nil, callersAttempt, ordinal(c.Attempt)),
 	}}
 }
 

@@ -15,6 +15,7 @@ type Lease struct {
 	Operation    Operation // as it was when the lease was taken
 	State        State
 	layer        string
+	number       int // of the attempt in that layer; 0 where its caller says none
 	attempts     int
 	notSent      int  // earlier attempts that were recorded as not sent
 	sends        bool // nothing was ever sent: the holder sends without looking first

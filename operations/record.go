@@ -3,6 +3,7 @@ package operations
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -132,6 +133,7 @@ func (n *note) events(r reservation, c change, at time.Time) []Event {
 	if c.stale {
 		attempt.Detail = merged(attempt.Detail, "stale", "true")
 	}
+	attempt.Detail = merged(attempt.Detail, callersAttempt, ordinal(n.lease.number))
 	if r.State == c.state {
 		return []Event{attempt}
 	}
@@ -141,6 +143,17 @@ func (n *note) events(r reservation, c change, at time.Time) []Event {
 		Attempt: &n.lease.attempts, Actor: optional(n.who()), Detail: merged(nil, "failure_code", deref(c.failureCode)),
 		CreatedAt: at,
 	}}
+}
+
+// callersAttempt is the detail that holds an attempt's number in its caller's layer.
+const callersAttempt = "refund_attempt"
+
+// ordinal is a caller's number as a detail; what it did not say stays out.
+func ordinal(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 func (n *note) who() string {

@@ -16,7 +16,7 @@ const resumeRest = time.Second
 // end before.
 func (e *Engine) proceed(c *call, op Operation, order Order) {
 	l := Lease{
-		Operation: op, State: op.State, layer: c.Layer, attempts: 1, sends: true, paymentRef: deref(order.ProviderPaymentRef),
+		Operation: op, State: op.State, layer: c.Layer, number: c.Attempt, attempts: 1, sends: true, paymentRef: deref(order.ProviderPaymentRef),
 		takenAt: op.CreatedAt, taken: c.began, attemptedFor: ActorCaller,
 	}
 	if p := e.providerOf(op); p != nil {
@@ -40,6 +40,7 @@ func (e *Engine) resume(c *call, op Operation) {
 			return Resolution{Operation: op}, err
 		}
 		if l != nil {
+			l.number = c.Attempt
 			return e.Resolve(ctx, *l)
 		}
 		known, err := readOperations(ctx, e.config.Pool, []operationKey{c.key})
