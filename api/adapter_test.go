@@ -88,6 +88,13 @@ func TestTenants_DoNotSeeEachOther(t *testing.T) {
 			t.Errorf("%s: %d %s", path, a.status, a.raw)
 		}
 	}
+	for path, body := range map[string]string{
+		"/v1/refunds/k/reconcile": "", "/v1/refunds/k/resolve": `{"outcome":"failed","evidence":"e"}`,
+	} {
+		if a := s.do(t, "POST", path, body, other); a.text("code") != "refund_not_found" {
+			t.Errorf("%s: %d %s", path, a.status, a.raw)
+		}
+	}
 	if a := s.do(t, "POST", "/v1/refunds", `{"operation_id":"k","order_id":"A","amount_cents":1}`, other); a.text("code") != "order_not_found" {
 		t.Errorf("refund: %d %s", a.status, a.raw)
 	}
@@ -123,6 +130,8 @@ func TestRecord_NamesTheCallerTheOperationAndTheAttempt(t *testing.T) {
 		`refundd_refunds_total code=ok status=processed`:                                                      1,
 		`refundd_refunds_total code=ok status=already_processed`:                                              1,
 		`refundd_refunds_total code=idempotency_key_required status=refused`:                                  1,
+		`refundd_refund_attempts_total attempt=3 layer=agent_loop`:                                            1,
+		`refundd_refund_attempts_total attempt=none layer=none`:                                               1,
 	} {
 		if got := s.counter(t, series); got != want {
 			t.Errorf("%s is %v, want %v", series, got, want)
@@ -157,18 +166,21 @@ func TestAttempts_AreLabelsThatDecideNothing(t *testing.T) {
 		layer, number string
 		want          attempt
 		label         string
+		ordinal       string
 	}{
-		{"", "", attempt{}, "none"},
-		{"business", "1", attempt{"business", 1}, "business"},
-		{"Business", "0", attempt{"other", 0}, "other"},
-		{"tool_transport", "99999999999", attempt{"tool_transport", 0}, "tool_transport"},
-		{"\x00", "x", attempt{"other", 0}, "other"},
+		{"", "", attempt{}, "none", "none"},
+		{"business", "1", attempt{"business", 1}, "business", "1"},
+		{"Business", "0", attempt{"other", 0}, "other", "none"},
+		{"tool_transport", "99999999999", attempt{"tool_transport", 0}, "tool_transport", "none"},
+		{"model_transport", "9", attempt{"model_transport", 9}, "model_transport", "9"},
+		{"agent_loop", "123", attempt{"agent_loop", 123}, "agent_loop", "10_or_more"},
+		{"\x00", "x", attempt{"other", 0}, "other", "none"},
 	} {
 		h := http.Header{}
 		h.Set(layerHeader, c.layer)
 		h.Set(numberHeader, c.number)
-		if got := readAttempt(h); got != c.want || got.label() != c.label {
-			t.Errorf("%q %q: %+v %s", c.layer, c.number, got, got.label())
+		if got := readAttempt(h); got != c.want || got.label() != c.label || got.ordinal() != c.ordinal {
+			t.Errorf("%q %q: %+v %s %s", c.layer, c.number, got, got.label(), got.ordinal())
 		}
 	}
 }
@@ -291,6 +303,8 @@ func TestDatabase_UnavailableIsRetryableAndUnknown(t *testing.T) {
 		{"GET", "/v1/orders?customer_id=1", "", "no"},
 		{"PUT", "/v1/authorizations/k", `{"case_id":"c","order_id":"A","amount_cents":1,"approved_by":"ada"}`, "unknown"},
 		{"POST", "/v1/authorizations/k/revoke", "", "unknown"},
+		{"POST", "/v1/refunds/k/reconcile", "", "unknown"},
+		{"POST", "/v1/refunds/k/resolve", `{"outcome":"failed","evidence":"e"}`, "unknown"},
 		{"GET", "/v1/authorizations?case_id=1", "", "no"},
 		{"GET", "/readyz", "", "no"},
 	} {

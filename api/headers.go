@@ -41,6 +41,17 @@ func (a attempt) label() string {
 	return a.layer
 }
 
+// ordinal is the number in metrics: beyond most layers' limits it is not told apart.
+func (a attempt) ordinal() string {
+	switch {
+	case a.number == 0:
+		return "none"
+	case a.number > 9:
+		return "10_or_more"
+	}
+	return strconv.Itoa(a.number)
+}
+
 // idempotencyKey takes the operation id out of Idempotency-Key, bare or as a string of RFC 8941; the two name the same
 // operation. It tells whether the header was sent at all.
 func (in *input) idempotencyKey() (id string, sent bool) {

@@ -11,6 +11,7 @@ type metrics struct {
 	requests *prometheus.CounterVec
 	latency  *prometheus.HistogramVec
 	refunds  *prometheus.CounterVec
+	attempts *prometheus.CounterVec
 }
 
 // codeOK is the code of an answer that is no problem, in metrics and logs.
@@ -32,11 +33,15 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "refundd_refunds_total",
 			Help: "Calls to refund by what they did: processed, already_processed, pending, or refused with a problem's code.",
 		}, []string{"status", "code"}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refundd_refund_attempts_total",
+			Help: "Calls to refund by the retrying layer and the number of the attempt in it, as their callers label them.",
+		}, []string{"layer", "attempt"}),
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.latency, m.refunds} {
+	for _, c := range []prometheus.Collector{m.requests, m.latency, m.refunds, m.attempts} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -56,4 +61,5 @@ func (m *metrics) count(x *exchange, rep reply, code string, took time.Duration)
 		outcome = "refused"
 	}
 	m.refunds.WithLabelValues(outcome, code).Inc()
+	m.attempts.WithLabelValues(x.attempt.label(), x.attempt.ordinal()).Inc()
 }
