@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
+
 	"refundd/test/harness"
 )
 
@@ -32,6 +34,8 @@ var operations = []operation{
 	{http.MethodGet, "/v1/refunds", "/v1/refunds?limit=5", "", "read"},
 	{http.MethodGet, "/v1/refunds/{operation_id}", "/v1/refunds/K", "", "read"},
 	{http.MethodGet, "/v1/refunds/{operation_id}/events", "/v1/refunds/K/events?limit=5", "", "read"},
+	{http.MethodPost, "/v1/refunds/{operation_id}/reconcile", "/v1/refunds/K/reconcile", `{}`, "refunds:write"},
+	{http.MethodPost, "/v1/refunds/{operation_id}/resolve", "/v1/refunds/K/resolve", `{"outcome":"failed","evidence":"e"}`, "refunds:resolve"},
 }
 
 func (o operation) isList() bool { return strings.Contains(o.example, "?") }
@@ -85,8 +89,10 @@ func (p *provoked) meet(o operation, s *harness.Server, c harness.Client, r harn
 // elsewhere tells the errors that only a provider, a full queue or a broken process brings about: other tests meet them.
 func elsewhere(method, path string, code any) bool {
 	switch code {
-	case "operation_in_progress", "refund_declined", "operation_needs_attention":
+	case "operation_in_progress", "refund_declined", "operation_needs_attention", "provider_disagrees":
 		return true // they need a provider
+	case "provider_unavailable":
+		return strings.HasSuffix(path, "/resolve")
 	case "overloaded":
 		return path != "/v1/refunds" || method != http.MethodPost // only refunds wait in a queue
 	case "internal":
@@ -173,6 +179,7 @@ var invalid = map[string][]string{
 	"GET /v1/authorizations":                        {"", "case_id=", "case_id=" + strings.Repeat("x", 256)},
 	"POST /v1/refunds":                              {`{"operation_id":"L"}`, `{"operation_id":"L","order_id":"","amount_cents":1}`, `{"operation_id":"L","order_id":"P","amount_cents":0}`, `{"operation_id":"/","order_id":"P","amount_cents":600}`},
 	"GET /v1/refunds":                               {"limit=0", "limit=101", "limit=x", "limit=1.5", "limit=-1", "limit=", "cursor=x", "state=revoked", "state=SUCCEEDED", "order_id=%20", "created_after=yesterday", "created_before=2026-01-01", "limit=1&limit=2"},
+	"POST /v1/refunds/{operation_id}/resolve":       {`{}`, `{"outcome":"pending","evidence":"e"}`, `{"outcome":"failed"}`, `{"outcome":"failed","evidence":""}`},
 	"GET /v1/refunds/{operation_id}/events":         {"limit=0", "limit=101", "cursor=x", "created_after=x", "created_before=x"},
 }
 
@@ -196,8 +203,11 @@ func (p *provoked) refusedByRows(service *harness.Service, tenant *harness.Tenan
 			if o.method != http.MethodPut {
 				p.meet(o, s, c, at(o, nowhere).request(), "authorization_not_found")
 			}
-		case "/v1/refunds/{operation_id}", "/v1/refunds/{operation_id}/events":
+		case "/v1/refunds/{operation_id}", "/v1/refunds/{operation_id}/events", "/v1/refunds/{operation_id}/reconcile", "/v1/refunds/{operation_id}/resolve":
 			p.meet(o, s, c, at(o, nowhere).request(), "refund_not_found")
+		}
+		if strings.HasSuffix(o.path, "/resolve") {
+			p.meet(o, s, c, o.request(), "resolution_conflict")
 		}
 	}
 	p.refusedOrders(s, c)
@@ -338,7 +348,7 @@ func (p *provoked) complete() {
 				if media == nil {
 					continue
 				}
-				for _, code := range media.Schema.Value.AllOf[1].Value.Properties["code"].Value.Enum {
+				for _, code := range codesOf(media.Schema.Value.AllOf[1].Value) {
 					met := fmt.Sprintf("%s %s %s %s", method, path, status, code)
 					if !p.seen[met] && !elsewhere(method, path, code) {
 						p.t.Errorf("the contract has it, nothing here meets it: %s", met)
@@ -347,4 +357,16 @@ func (p *provoked) complete() {
 			}
 		}
 	}
+}
+
+// codesOf are the codes that a response's schema allows, in alternatives, too.
+func codesOf(schema *openapi3.Schema) []any {
+	var codes []any
+	if code := schema.Properties["code"]; code != nil {
+		codes = code.Value.Enum
+	}
+	for _, alternative := range schema.OneOf {
+		codes = append(codes, codesOf(alternative.Value)...)
+	}
+	return codes
 }

@@ -43,6 +43,8 @@ var Problems = map[string]Advice{
 	"already_executed":           {422, false, "", "wait_then_get"},
 	"refund_declined":            {422, false, "no", "request_authorization"},
 	"operation_needs_attention":  {422, false, "unknown", "escalate_to_human"},
+	"provider_disagrees":         {422, false, "unknown", "escalate_to_human"},
+	"resolution_conflict":        {422, false, "unknown", "escalate_to_human"},
 	"rate_limited":               {429, true, "unknown", "retry_same_operation"},
 	"internal":                   {500, true, "unknown", "retry_same_operation"},
 	"overloaded":                 {503, true, "unknown", "retry_same_operation"},
@@ -101,6 +103,8 @@ func (x exchange) moved(code, table string) string {
 	switch {
 	case table == "":
 		return "yes no unknown"
+	case code == "provider_unavailable" && strings.HasSuffix(path, "/resolve"):
+		return "unknown"
 	case code == "not_found" && below, code == "method_not_allowed" && path == "/v1/refunds":
 		return "no unknown" // whether such a request names an operation is a matter of taste; neither is untrue
 	case table == "no" && code != "operation_id_conflict" && strings.HasPrefix(path, "/v1/authorizations/"):
