@@ -59,6 +59,29 @@ func TestContract_CodesAreProblems(t *testing.T) {
 	}
 }
 
+func TestContract_IsValidWithItsExamples(t *testing.T) {
+	t.Parallel()
+	doc, err := document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doc.Validate(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for name, example := range doc.Components.Examples {
+		value, _ := example.Value.Value.(map[string]any)
+		code, _ := value["code"].(string)
+		k, isProblem := kinds[code]
+		if !isProblem {
+			continue
+		}
+		if value["title"] != k.title || value["detail"] != k.detail || value["next_action"] != k.next || value["isRetryable"] != k.retryable ||
+			(value["retry_after_seconds"] != nil) != (k.retryAfter > 0) {
+			t.Errorf("%s is not what the table says: %v", name, value)
+		}
+	}
+}
+
 // conform holds an answer of a route against its schema.
 func conform(t *testing.T, r *http.Request, a answered) {
 	t.Helper()
