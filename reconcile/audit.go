@@ -1,9 +1,3 @@
-// Package reconcile proves the books: Audit reads one snapshot of all operations, transfers and orders, changes nothing, and
-// names what contradicts the rules of the ledger.
-//
-// Its promise: books that the service wrote are clean in every snapshot, also while it writes; a row that was changed,
-// removed or added behind its back is named. Memory does not grow with the books: rows are streamed, and Postgres sorts
-// and joins within its work_mem, on disk beyond it.
 package reconcile
 
 import (

@@ -24,6 +24,7 @@ type commandLine struct {
 	Dev         devCmd         `cmd:"" help:"Run everything on this machine, with sample data and a tour."`
 	Serve       serveCmd       `cmd:"" help:"Serve the API."`
 	Migrate     migrateCmd     `cmd:"" help:"Move the schema (as its owner, over a direct connection)."`
+	Reconcile   reconcileCmd   `cmd:"" help:"Find out what became of refunds whose provider never told; exits 3 when one needs a human."`
 	Audit       auditCmd       `cmd:"" help:"Prove the books; exits 3 when they lie."`
 	Show        showCmd        `cmd:"" help:"Show all that is known of one operation."`
 	Tenants     tenantsCmd     `cmd:"" help:"Create and list tenants."`

@@ -18,6 +18,7 @@ import (
 	"refundd/access"
 	"refundd/api"
 	"refundd/operations"
+	"refundd/reconcile"
 )
 
 const (
@@ -33,6 +34,7 @@ type serviceFlags struct {
 	RequestTimeout time.Duration `default:"30s" help:"A request's deadline (default ${default})."`
 	RateLimit      int           `default:"0" help:"Requests per minute and key; 0 sets no limit (default ${default})."`
 	MaxQueue       int           `default:"4096" help:"Refunds that may wait for a transaction (default ${default})."`
+	ReconcileEvery time.Duration `default:"0" help:"Find out, with this period, what became of refunds whose provider never told; 0 leaves that to refundd reconcile."`
 	PoolSize       int32         `default:"0" help:"Connections to Postgres; 0 takes pool_max_conns of the URL, else 16."`
 }
 
@@ -47,6 +49,9 @@ func (f serviceFlags) check() error {
 	}
 	if f.MaxQueue < 1 {
 		faults = append(faults, errors.New("--max-queue must be at least 1"))
+	}
+	if f.ReconcileEvery < 0 || f.ReconcileEvery > 0 && f.ReconcileEvery < minPeriod {
+		faults = append(faults, errors.New("--reconcile-every must be 0 or at least "+minPeriod.String()))
 	}
 	if f.PoolSize < 0 {
 		faults = append(faults, errors.New("--pool-size must not be negative"))
@@ -66,7 +71,9 @@ type service struct {
 	api      *http.Server
 	admin    *http.Server
 	draining atomic.Bool
-	cutOff   func() // ends the calls to providers
+	cutOff   func()         // ends the calls to providers
+	job      *reconcile.Job // nil where another process reconciles
+	every    time.Duration  // of job
 }
 
 // newService wires the rooms together; nothing runs yet.
@@ -78,10 +85,17 @@ func newService(log *slog.Logger, pool *pgxpool.Pool, f serviceFlags) (*service,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		poolCollector{pool},
+		reconcile.NewCollector(pool),
 	)
 	var err error
 	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue); err != nil {
 		return nil, err
+	}
+	if f.ReconcileEvery > 0 {
+		s.every = f.ReconcileEvery
+		if s.job, err = reconcile.New(reconcile.Config{Engine: s.engine, Pool: pool, Logger: log}); err != nil {
+			return nil, fmt.Errorf("make reconciliation: %w", err)
+		}
 	}
 	if s.keys, err = access.New(access.Config{Pool: pool, Logger: log}); err != nil {
 		return nil, fmt.Errorf("make keys: %w", err)
@@ -118,14 +132,23 @@ func (s *service) run(ctx context.Context, public, admin net.Listener, grace tim
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer s.cutOff()
-	context.AfterFunc(ctx, func() { time.AfterFunc(grace, s.cutOff) })
+	due, endDue := context.WithCancel(ctx)
+	defer endDue()
+	reconciled := make(chan struct{})
 	loops, alive := errgroup.WithContext(work)
 	loops.Go(func() error { return loop(s.engine.Run(alive)) })
 	loops.Go(func() error { return loop(s.keys.Run(alive)) })
+	loops.Go(func() error {
+		defer close(reconciled)
+		s.reconcile(due)
+		return nil
+	})
 	loops.Go(func() error { return serveOn(s.api, public) })
 	loops.Go(func() error { return serveOn(s.admin, admin) })
 	loops.Go(func() error {
 		defer stop()
+		defer func() { <-reconciled }() // what it has in hand needs the engine
+		defer endDue()
 		s.log.Info("serving", "addr", public.Addr().String(), "admin_addr", admin.Addr().String())
 		if err := serving(); err != nil {
 			s.shutdown(grace)
@@ -141,10 +164,26 @@ func (s *service) run(ctx context.Context, public, admin net.Listener, grace tim
 	return loops.Wait()
 }
 
+// reconcile runs the job until ctx ends, if there is one here.
+func (s *service) reconcile(ctx context.Context) {
+	if s.job == nil {
+		return
+	}
+	s.job.Loop(ctx, s.every, func(r reconcile.Summary, err error) {
+		if err != nil {
+			s.log.Error("reconciliation failed", "error", sentence(err))
+		}
+		if r.Claimed > 0 {
+			s.log.Info("reconciled", "summary", runSummary(r))
+		}
+	})
+}
+
 // shutdown answers what is in flight, then hangs up. Metrics are served to the last.
 func (s *service) shutdown(grace time.Duration) {
 	s.draining.Store(true)
 	s.log.Info("stopping", "grace_seconds", grace.Seconds())
+	time.AfterFunc(grace, s.cutOff)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	if err := s.api.Shutdown(ctx); err != nil {

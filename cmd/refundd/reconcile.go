@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"golang.org/x/sync/errgroup"
+
+	"refundd/reconcile"
+)
+
+type reconcileCmd struct {
+	database
+	providerFlags
+	Every       time.Duration `default:"0" help:"Run again and again with this period, until told to stop; 0 runs once."`
+	DryRun      bool          `help:"Decide, and change nothing."`
+	Concurrency int           `default:"64" help:"Operations looked up at a time (default ${default})."`
+	Rate        float64       `default:"0" help:"Requests per second to each provider; 0 sets no limit."`
+	PoolSize    int32         `default:"0" help:"Connections to Postgres; 0 takes pool_max_conns of the URL, else 16."`
+}
+
+// check reports every value that makes no sense.
+func (r reconcileCmd) check() error {
+	faults := r.faults()
+	if r.Every < 0 || r.Every > 0 && r.Every < minPeriod {
+		faults = append(faults, errors.New("--every must be at least "+minPeriod.String()))
+	}
+	if r.Every > 0 && r.DryRun {
+		faults = append(faults, errors.New("--dry-run runs once: leave out --every"))
+	}
+	if r.Concurrency < 1 {
+		faults = append(faults, errors.New("--concurrency must be at least 1"))
+	}
+	if !(r.Rate >= 0 && r.Rate <= 1e6) {
+		faults = append(faults, errors.New("--rate must be from 0 to 1000000"))
+	}
+	if r.PoolSize < 0 {
+		faults = append(faults, errors.New("--pool-size must not be negative"))
+	}
+	return wrongUse(faults)
+}
+
+// minPeriod keeps a mistyped period from filling reconciliation_runs.
+const minPeriod = 100 * time.Millisecond
+
+// Run finds out what became of the operations that are due, once or until it is told to stop; then it finishes what it has
+// in hand. It ends with errFound where it put an operation in front of a human.
+func (r reconcileCmd) Run(ctx context.Context, c console) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	config, err := r.serveConfig(r.PoolSize)
+	if err != nil {
+		return err
+	}
+	pool, err := connect(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	engine, err := r.newEngine(context.Background(), c.log, pool, nil, 0)
+	if err != nil {
+		return err
+	}
+	job, err := reconcile.New(reconcile.Config{
+		Engine: engine, Pool: pool, Logger: c.log, Workers: r.Concurrency, RatePerSecond: r.Rate, Progress: progress(c.stderr),
+	})
+	if err != nil {
+		return err
+	}
+	working, done := context.WithCancel(context.WithoutCancel(ctx))
+	defer done()
+	var group errgroup.Group
+	group.Go(func() error { return loop(engine.Run(working)) })
+	group.Go(func() error {
+		defer done()
+		return r.work(ctx, c, job)
+	})
+	return group.Wait()
+}
+
+// work does what was asked for, and prints what it did.
+func (r reconcileCmd) work(ctx context.Context, c console, job *reconcile.Job) error {
+	switch {
+	case r.DryRun:
+		s, err := job.DryRun(ctx)
+		return errors.Join(err, printSummary(c, s, err))
+	case r.Every == 0:
+		s, err := job.Run(ctx)
+		return verdict(s, errors.Join(err, printSummary(c, s, err)))
+	}
+	var found error
+	job.Loop(ctx, r.Every, func(s reconcile.Summary, err error) {
+		if err != nil {
+			c.log.Error("reconciliation failed", "error", sentence(err))
+		}
+		if s.NeedsAttention > 0 {
+			found = errFound
+		}
+		_ = printSummary(c, s, err) // a reader that went away does not end the loop
+	})
+	return found
+}
+
+// verdict is what a run's exit code says: failed, else found something for a human, else failed in part.
+func verdict(s reconcile.Summary, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case s.NeedsAttention > 0:
+		return errFound
+	case s.Errors > 0:
+		return &fault{text: fmt.Sprintf("what became of %d operations could not be recorded: they are looked up again", s.Errors)}
+	}
+	return nil
+}
+
+// runSummary is a summary as JSON.
+type runSummary struct {
+	Claimed              int64 `json:"claimed"`
+	Succeeded            int64 `json:"succeeded"`
+	Failed               int64 `json:"failed"`
+	Pending              int64 `json:"pending"`
+	Resent               int64 `json:"resent"`
+	NeedsAttention       int64 `json:"needs_attention"`
+	StillUnknown         int64 `json:"still_unknown"`
+	OldestUnknownSeconds int64 `json:"oldest_unknown_seconds"`
+	Errors               int64 `json:"errors"`
+	DurationMS           int64 `json:"duration_ms"`
+}
+
+// printSummary prints one line, also of a run that failed half-way; nothing of one that never began.
+func printSummary(c console, s reconcile.Summary, err error) error {
+	if err != nil && s == (reconcile.Summary{}) {
+		return nil
+	}
+	line, err := json.Marshal(runSummary(s))
+	if err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	c.printf("%s\n", line)
+	return nil
+}
+
+// progress shows a person at a terminal how a run goes; nobody else.
+func progress(stderr io.Writer) func(reconcile.Summary) {
+	file, ok := stderr.(*os.File)
+	if !ok {
+		return nil
+	}
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return nil
+	}
+	return func(s reconcile.Summary) {
+		fmt.Fprintf(file, "reconciling: %d claimed, %d succeeded, %d failed, %d pending, %d resent, %d for a human, %d still unknown\n",
+			s.Claimed, s.Succeeded, s.Failed, s.Pending, s.Resent, s.NeedsAttention, s.StillUnknown)
+	}
+}

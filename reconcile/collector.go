@@ -1,0 +1,120 @@
+package reconcile
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"refundd/operations"
+)
+
+const (
+	scrapeLimit = 2 * time.Second // for what a scrape asks the database
+	scrapeRest  = time.Second     // during which scrapes are answered alike
+)
+
+// Collector tells, at each scrape, what has no end yet and when reconciliation last ran well. It reads the rows, so that
+// every replica tells the same.
+type Collector struct {
+	pool *pgxpool.Pool
+	mu   sync.Mutex
+	at   time.Time // of last
+	last snapshot
+}
+
+// NewCollector makes a collector on the pool of the service.
+func NewCollector(pool *pgxpool.Pool) *Collector { return &Collector{pool: pool} }
+
+var (
+	openDesc   = prometheus.NewDesc("refundd_operations", "Operations without an end, by state.", []string{"state"}, nil)
+	oldestDesc = prometheus.NewDesc("refundd_operations_oldest_age_seconds",
+		"Age of the oldest operation in the state; 0 where there is none.", []string{"state"}, nil)
+	lastRunDesc = prometheus.NewDesc("refundd_reconciliation_last_success_timestamp_seconds",
+		"When the last run of reconciliation that was through ended, as Unix time; 0 where none ever was.", nil, nil)
+	lastRunAgeDesc = prometheus.NewDesc("refundd_reconciliation_last_success_age_seconds",
+		"How long ago that was, by the database's clock; absent where none ever was.", nil, nil)
+	readDesc = prometheus.NewDesc("refundd_operations_scrape_success", "1 where the database told the above, 0 where it could not.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{openDesc, oldestDesc, lastRunDesc, lastRunAgeDesc, readDesc} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	s := c.snapshot()
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	if !s.read {
+		gauge(readDesc, 0)
+		return
+	}
+	gauge(readDesc, 1)
+	for _, state := range openStates {
+		gauge(openDesc, float64(s.count[state]), string(state))
+		gauge(oldestDesc, s.oldest[state], string(state))
+	}
+	gauge(lastRunDesc, s.lastRun)
+	if s.lastRun > 0 {
+		gauge(lastRunAgeDesc, s.lastRunAge)
+	}
+}
+
+var openStates = []operations.State{operations.StateReserved, operations.StatePending, operations.StateNeedsAttention}
+
+// snapshot is what the database told at one moment.
+type snapshot struct {
+	read                bool
+	count               map[operations.State]int64
+	oldest              map[operations.State]float64 // seconds
+	lastRun, lastRunAge float64                      // seconds; 0 = never
+}
+
+// snapshot reads, or answers what was read less than scrapeRest ago: scrapes can not hammer the database.
+func (c *Collector) snapshot() snapshot {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && time.Since(c.at) < scrapeRest {
+		return c.last
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
+	defer cancel()
+	s := snapshot{count: make(map[operations.State]int64), oldest: make(map[operations.State]float64)}
+	s.read = s.readOpen(ctx, c.pool) == nil && s.readLastRun(ctx, c.pool) == nil // why not, the service's own log tells
+	c.at, c.last = time.Now(), s
+	return s
+}
+
+// readOpen counts by the partial index of what is held, whatever else the table has.
+func (s *snapshot) readOpen(ctx context.Context, pool *pgxpool.Pool) error {
+	rows, err := pool.Query(ctx, `
+		SELECT state, count(*), greatest(extract(epoch FROM clock_timestamp() - greatest(min(created_at), '0001-01-01Z')), 0)::float8
+		FROM refund_operations WHERE state IN ('reserved', 'pending', 'needs_attention') GROUP BY state`)
+	if err != nil {
+		return err
+	}
+	var state operations.State
+	var count int64
+	var oldest float64
+	_, err = pgx.ForEachRow(rows, []any{&state, &count, &oldest}, func() error {
+		s.count[state], s.oldest[state] = count, oldest
+		return nil
+	})
+	return err
+}
+
+func (s *snapshot) readLastRun(ctx context.Context, pool *pgxpool.Pool) error {
+	return pool.QueryRow(ctx, `
+		SELECT coalesce(extract(epoch FROM max(finished_at)), 0)::float8,
+			coalesce(extract(epoch FROM clock_timestamp() - max(finished_at)), 0)::float8
+		FROM (SELECT finished_at FROM reconciliation_runs WHERE finished_at IS NOT NULL AND error IS NULL AND NOT dry_run
+			ORDER BY started_at DESC LIMIT 1) last`).Scan(&s.lastRun, &s.lastRunAge)
+}

@@ -1,0 +1,106 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"refundd/operations"
+)
+
+// recordLimit bounds the statements that speak of a run.
+const recordLimit = 10 * time.Second
+
+// run is a row of reconciliation_runs.
+type run struct {
+	id    uuid.UUID
+	began time.Time // by the database's clock
+}
+
+// open begins a run's row; its time is what decides whether an operation is due.
+func (j *Job) open(ctx context.Context) (run, error) {
+	ctx, cancel := context.WithTimeout(ctx, recordLimit)
+	defer cancel()
+	id, err := uuid.NewV7()
+	if err != nil {
+		return run{}, fmt.Errorf("name run: %w", err)
+	}
+	r := run{id: id}
+	err = operations.InTx(ctx, j.config.Pool, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `
+			INSERT INTO reconciliation_runs (run_id) VALUES ($1)
+			ON CONFLICT (run_id) DO UPDATE SET run_id = excluded.run_id
+			RETURNING started_at`, r.id).Scan(&r.began)
+	})
+	if err != nil {
+		return run{}, fmt.Errorf("record run: %w", err)
+	}
+	return r, nil
+}
+
+// close ends a run's row. It completes the summary with what only the database knows.
+func (j *Job) close(ctx context.Context, r run, s Summary, took time.Duration, failed error) (Summary, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)
+	defer cancel()
+	s.DurationMS = took.Milliseconds()
+	var why *string
+	if failed != nil {
+		text := cause(failed)
+		why = &text
+	}
+	err := operations.InTx(ctx, j.config.Pool, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `
+			UPDATE reconciliation_runs SET finished_at = clock_timestamp(), claimed = $2, succeeded = $3, failed = $4, pending = $5,
+				resent = $6, needs_attention = $7, still_unknown = $8, errors = $9, duration_ms = $10, error = $11,
+				oldest_unknown_seconds = `+oldestUnknown+`
+			WHERE run_id = $1 RETURNING oldest_unknown_seconds`,
+			r.id, s.Claimed, s.Succeeded, s.Failed, s.Pending, s.Resent, s.NeedsAttention, s.StillUnknown, s.Errors,
+			s.DurationMS, why).Scan(&s.OldestUnknownSeconds)
+	})
+	if err != nil {
+		return s, fmt.Errorf("record the end of the run: %w", err)
+	}
+	return s, nil
+}
+
+// oldestUnknown is the age in seconds of the oldest operation whose outcome is not known yet, 0 where there is none.
+const oldestUnknown = `coalesce((
+	SELECT greatest(extract(epoch FROM clock_timestamp() - greatest(min(created_at), '0001-01-01Z')), 0)::bigint
+	FROM refund_operations WHERE state IN ('reserved', 'pending')), 0)`
+
+func (j *Job) oldestUnknown(ctx context.Context) (seconds int64, err error) {
+	err = j.config.Pool.QueryRow(ctx, `SELECT `+oldestUnknown).Scan(&seconds)
+	if err != nil {
+		return 0, fmt.Errorf("read the oldest unknown operation: %w", err)
+	}
+	return seconds, nil
+}
+
+// now is the database's clock.
+func (j *Job) now(ctx context.Context) (at time.Time, err error) {
+	if err := j.config.Pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&at); err != nil {
+		return at, fmt.Errorf("read the clock: %w", err)
+	}
+	return at, nil
+}
+
+// cause is an error in words that may be stored: what a database says may quote rows and logins.
+func cause(err error) string {
+	var refused *pgconn.PgError
+	switch {
+	case errors.Is(err, errInterrupted):
+		return "interrupted"
+	case errors.Is(err, operations.ErrDatabaseUnavailable):
+		return "database unavailable"
+	case errors.Is(err, operations.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return "deadline exceeded"
+	case errors.As(err, &refused):
+		return "sqlstate " + refused.Code
+	}
+	return "internal"
+}
