@@ -61,10 +61,11 @@ func TestSubmitUnderFaults(t *testing.T) {
 		for _, done := range moving {
 			expect(t, wait(t, done), operations.StatusProcessed)
 		}
-		for _, done := range stuck {
+		expectErr(t, wait(t, stuck[0]), operations.ErrDatabaseUnavailable)
+		holder.commit() // whoever waits for the lock still would get it now
+		for _, done := range stuck[1:] {
 			expectErr(t, wait(t, done), operations.ErrDatabaseUnavailable)
 		}
-		holder.commit()
 		if p, q := b.moved("P"), b.moved("Q"); p != 0 || q != 50 {
 			t.Errorf("moved %d and %d, want 0 and 50", p, q)
 		}

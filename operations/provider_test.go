@@ -481,6 +481,41 @@ func TestSubmitAtAProvider(t *testing.T) {
 	})
 }
 
+func TestGate_LetsOnlyALiveLeaseOfALivingKeyThrough(t *testing.T) {
+	p := newPaying(t, func(c *operations.Config) { c.Lease = time.Minute })
+	p.fault("drop_before", 1, 0)
+	expect(t, p.submit(p.pay("K", 4000)), operations.StatusPending)
+	take := func() operations.Lease {
+		t.Helper()
+		p.due()
+		leases, err := p.ClaimDue(t.Context(), time.Now().Add(time.Hour), 1)
+		if err != nil || len(leases) != 1 {
+			t.Fatalf("%d leases, %v", len(leases), err)
+		}
+		return leases[0]
+	}
+	gate := func(what string, l operations.Lease, want bool) {
+		t.Helper()
+		if open, err := p.MaySend(t.Context(), l); err != nil || open != want {
+			t.Errorf("%s: open %v, %v, want %v", what, open, err, want)
+		}
+	}
+	first := take()
+	gate("a fresh lease", first, true)
+	second := take()
+	gate("a lease that somebody took since", first, false)
+	gate("the later lease", second, true)
+	gate("a process stopped for longer than the lease", second.Aged(time.Minute), false)
+	gate("a machine suspended for longer than the lease", second.AgedOnTheWall(time.Minute), false)
+	gate("a process stopped for less", second.Aged(30*time.Second), true)
+	p.exec(`UPDATE refund_operations SET provider_key_expires_at = now() + interval '60 seconds'`)
+	gate("a key that may be forgotten while the call runs", second, false)
+	p.exec(`UPDATE refund_operations SET provider_key_expires_at = now() + interval '70 seconds'`)
+	gate("a key that lives long enough", second, true)
+	p.exec(`UPDATE refund_operations SET state = 'pending'`)
+	gate("an operation that is not reserved any more", second, false)
+}
+
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	attention := func(t *testing.T, mode string) *paying {
