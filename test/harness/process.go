@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -59,14 +60,23 @@ func start(path, databaseURL string, flags []string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the server's log: %w", err)
 	}
-	if err := s.cmd.Start(); err != nil {
+	s.cmd.SysProcAttr = dieWithParent()
+	started := make(chan error)
+	go func() {
+		// The kernel ends the child when the thread that started it ends: this one stays until the child has ended.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := s.cmd.Start()
+		started <- err
+		if err == nil {
+			s.Logs.read(stderr)
+			_ = s.cmd.Wait() // its end is seen by done, its reason by the log
+			close(s.done)
+		}
+	}()
+	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start refundd serve: %w", err)
 	}
-	go func() {
-		s.Logs.read(stderr)
-		_ = s.cmd.Wait() // its end is seen by done, its reason by the log
-		close(s.done)
-	}()
 	return s, nil
 }
 
