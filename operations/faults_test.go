@@ -53,18 +53,18 @@ func TestSubmitUnderFaults(t *testing.T) {
 		for i := range 5 {
 			stuck = append(stuck, b.start(t.Context(), b.approve(fmt.Sprintf("P-%d", i), "P", 10)))
 			moving = append(moving, b.start(t.Context(), b.approve(fmt.Sprintf("Q-%d", i), "Q", 10)))
+			b.until("both wait", func() bool { return b.Waiting() == 2*(i+1) })
 		}
-		b.until("all wait", func() bool { return b.Waiting() == 10 })
 		holder := b.rival()
 		holder.lock("P")
 		g.open()
-		for _, done := range moving {
-			expect(t, wait(t, done), operations.StatusProcessed)
-		}
 		expectErr(t, wait(t, stuck[0]), operations.ErrDatabaseUnavailable)
 		holder.commit() // whoever waits for the lock still would get it now
 		for _, done := range stuck[1:] {
 			expectErr(t, wait(t, done), operations.ErrDatabaseUnavailable)
+		}
+		for _, done := range moving {
+			expect(t, wait(t, done), operations.StatusProcessed)
 		}
 		if p, q := b.moved("P"), b.moved("Q"); p != 0 || q != 50 {
 			t.Errorf("moved %d and %d, want 0 and 50", p, q)
