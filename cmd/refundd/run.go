@@ -30,6 +30,7 @@ type commandLine struct {
 	Tenants     tenantsCmd     `cmd:"" help:"Create and list tenants."`
 	Keys        keysCmd        `cmd:"" help:"Create, list, revoke and rotate API keys."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running server whether it is alive."`
+	Bench       benchCmd       `cmd:"" help:"Put a deployment under load, measure it, and prove that its answers were true."`
 	Version     versionCmd     `cmd:"" help:"Print the version of this program."`
 }
 
