@@ -24,7 +24,7 @@ type provided struct {
 	simulator string // its URL
 }
 
-// startProvided serves a tenant with a simulated provider. Its times are short: a test must not wait for long.
+// startProvided serves a tenant with a simulated provider. Its listing lags for no time that a test would notice.
 func startProvided(t *testing.T, of operations.Config, change ...func(*Config)) *provided {
 	t.Helper()
 	s, err := simulator.New(simulator.Options{Dir: t.TempDir()})
@@ -45,9 +45,6 @@ func startProvided(t *testing.T, of operations.Config, change ...func(*Config)) 
 	})
 	of.Providers = map[string]operations.ProviderSetup{
 		"simulator": {Provider: client, KeyRetention: simulator.KeyRetention, MaxKeyLength: simulator.MaxKeyLength},
-	}
-	if of.ProviderTimeout == 0 {
-		of.ProviderTimeout = 2 * time.Second
 	}
 	if of.ListingLag == 0 {
 		of.ListingLag = time.Millisecond

@@ -127,7 +127,7 @@ func TestProviderRefund_Pending_WaitsForTheFinalWord(t *testing.T) {
 	t.Parallel()
 	p := startProvided(t, operations.Config{})
 	p.paid(t, "A")
-	p.fault(t, `{"mode":"pending","delay_ms":700,"count":1}`)
+	p.fault(t, `{"mode":"pending","delay_ms":2500,"count":1}`)
 	first := p.refund(t, "A")
 	wantPending(t, first, "A", "pending", false)
 	if first.text("provider_refund_id") == "" {
@@ -165,12 +165,12 @@ func TestProviderRefund_FailsLater_IsALateFailure(t *testing.T) {
 
 func TestProviderRefund_DeadlineOfTheCallerIsShorter_AnswersInTime(t *testing.T) {
 	t.Parallel()
-	p := startProvided(t, operations.Config{ProviderTimeout: 20 * time.Second}, func(c *Config) { c.RequestTimeout = 400 * time.Millisecond })
+	p := startProvided(t, operations.Config{ProviderTimeout: 20 * time.Second}, func(c *Config) { c.RequestTimeout = time.Second })
 	p.paid(t, "A")
-	p.fault(t, `{"mode":"hang","delay_ms":3000,"count":1}`)
+	p.fault(t, `{"mode":"hang","delay_ms":4500,"count":1}`)
 	began := time.Now()
 	wantPending(t, p.refund(t, "A"), "A", "reserved", false)
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("answered after %v", took)
 	}
 	for path, body := range map[string]string{
@@ -193,7 +193,7 @@ func TestProviderRefund_ProviderHangs_IsUnknownAndNeverSentTwice(t *testing.T) {
 	t.Parallel()
 	p := startProvided(t, operations.Config{ProviderTimeout: 300 * time.Millisecond})
 	p.paid(t, "A")
-	p.fault(t, `{"mode":"hang","delay_ms":1200,"count":1}`)
+	p.fault(t, `{"mode":"hang","delay_ms":3000,"count":1}`)
 	wantPending(t, p.refund(t, "A"), "A", "reserved", false)
 	wantAnswer(t, p.reconcile(t, "A"), 200, "state=reserved", "money_moved=unknown") // the provider still works on the key
 	eventually(t, "it is found", func() bool { return p.reconcile(t, "A").text("state") == "succeeded" })

@@ -67,7 +67,7 @@ func TestTimeline_ShowsAttemptsTransitionsAndMoney(t *testing.T) {
 	p := startProvided(t, operations.Config{})
 	p.paid(t, "A")
 	p.fault(t, `{"mode":"error_after","count":1}`)
-	p.fault(t, `{"mode":"fail_later","delay_ms":300,"count":1}`)
+	p.fault(t, `{"mode":"fail_later","delay_ms":3000,"count":1}`)
 	p.refund(t, "A", header("Refund-Attempt-Layer", "agent_loop"), header("Refund-Attempt", "1"))
 	p.fault(t, `{"mode":"lookup_down","count":1}`)
 	wantAnswer(t, p.reconcile(t, "A"), 200, "state=reserved")
