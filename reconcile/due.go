@@ -55,7 +55,7 @@ func (j *Job) claim(ctx context.Context, before time.Time, n int) ([]operations.
 	defer cancel()
 	leases, err := j.config.Engine.ClaimDue(ctx, before, n)
 	if err != nil {
-		return nil, fmt.Errorf("claim due operations: %w", err)
+		return nil, fmt.Errorf("%w due operations: %w", errClaim, err)
 	}
 	for _, l := range leases {
 		j.pace.claimed(l)

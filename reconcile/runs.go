@@ -89,8 +89,18 @@ func (j *Job) now(ctx context.Context) (at time.Time, err error) {
 	return at, nil
 }
 
+// errClaim is the part of a run without which there is nothing to do.
+var errClaim = errors.New("claim")
+
 // cause is an error in words that may be stored: what a database says may quote rows and logins.
 func cause(err error) string {
+	if errors.Is(err, errClaim) {
+		return errClaim.Error() + ": " + kind(err)
+	}
+	return kind(err)
+}
+
+func kind(err error) string {
 	var refused *pgconn.PgError
 	switch {
 	case errors.Is(err, errInterrupted):

@@ -65,7 +65,7 @@ type program struct {
 }
 
 // start runs refundd as a process of its own. It is killed when the test ends, if it still runs.
-func start(t *testing.T, env []string, args ...string) *program {
+func start(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -92,7 +92,7 @@ func start(t *testing.T, env []string, args ...string) *program {
 	return p
 }
 
-func (p *program) signal(t *testing.T, s syscall.Signal) {
+func (p *program) signal(t testing.TB, s syscall.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func (p *program) signal(t *testing.T, s syscall.Signal) {
 }
 
 // wait answers the exit code, or fails the test when the process outlasts the limit.
-func (p *program) wait(t *testing.T, limit time.Duration) int {
+func (p *program) wait(t testing.TB, limit time.Duration) int {
 	t.Helper()
 	select {
 	case <-p.done:
@@ -112,7 +112,7 @@ func (p *program) wait(t *testing.T, limit time.Duration) int {
 }
 
 // logged waits for a log line with that message and answers it.
-func (p *program) logged(t *testing.T, message string) string {
+func (p *program) logged(t testing.TB, message string) string {
 	t.Helper()
 	var found string
 	eventually(t, "a log line "+message, func() bool {
@@ -140,7 +140,7 @@ func (p *program) ended() bool {
 }
 
 // eventually waits for what another process or a server does.
-func eventually(t *testing.T, what string, is func() bool) {
+func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		if is() {

@@ -1,0 +1,114 @@
+package reconcile
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"refundd/test/testdb"
+)
+
+// scrape is what a fresh collector tells, by name and labels.
+func scrape(t *testing.T, pool *pgxpool.Pool) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(NewCollector(pool))
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	told := map[string]float64{}
+	for line := range strings.Lines(w.Body.String()) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if value, err := strconv.ParseFloat(text, 64); err == nil && name != "#" {
+			told[name] = value
+		}
+	}
+	return told
+}
+
+// within checks that an age passed by in seconds, give or take the test's own time.
+func within(t *testing.T, told map[string]float64, name string, seconds float64) {
+	t.Helper()
+	if age, ok := told[name]; !ok || age < seconds || age > seconds+100 {
+		t.Errorf("%s is %v (told: %t), want %v", name, age, ok, seconds)
+	}
+}
+
+func TestCollector_TellsWhatHasNoEnd(t *testing.T) {
+	b := newBench(t, 0)
+	want := map[string]float64{
+		`refundd_operations{state="reserved"}`: 0, `refundd_operations_oldest_age_seconds{state="reserved"}`: 0,
+		`refundd_operations{state="pending"}`: 0, `refundd_operations_oldest_age_seconds{state="pending"}`: 0,
+		`refundd_operations{state="needs_attention"}`: 0, `refundd_operations_oldest_age_seconds{state="needs_attention"}`: 0,
+		`refundd_operations_scrape_success`: 1, `refundd_reconciliation_last_success_timestamp_seconds`: 0,
+	}
+	if diff := gocmp.Diff(want, scrape(t, b.db.Pool)); diff != "" {
+		t.Errorf("of an empty database (-want +got):\n%s", diff)
+	}
+	b.loseAnswers(3)
+	b.faults(`"mode":"pending","count":2,"delay_ms":3600000`)
+	b.submit("P")
+	b.submit("old")
+	b.submit("settled")
+	b.exec(`UPDATE refund_operations SET created_at = now() - interval '20 days' WHERE operation_id = 'old'`)
+	b.exec(`UPDATE refund_operations SET created_at = now() - interval '1 hour' WHERE operation_id = 'K-1'`)
+	b.exec(`UPDATE refund_operations SET next_check_at = '-infinity' WHERE operation_id = 'old'`)
+	b.exec(`UPDATE refund_operations SET next_check_at = 'infinity' WHERE operation_id <> 'old'`)
+	b.runs(b.job, Summary{Claimed: 1, NeedsAttention: 1})
+	told := scrape(t, b.db.Pool)
+	for state, count := range map[string]float64{"reserved": 3, "pending": 1, "needs_attention": 1} {
+		if got := told[`refundd_operations{state="`+state+`"}`]; got != count {
+			t.Errorf("%v are %s, want %v", got, state, count)
+		}
+	}
+	within(t, told, `refundd_operations_oldest_age_seconds{state="reserved"}`, 3600)
+	within(t, told, `refundd_operations_oldest_age_seconds{state="pending"}`, 0)
+	within(t, told, `refundd_operations_oldest_age_seconds{state="needs_attention"}`, 20*86400)
+	within(t, told, `refundd_reconciliation_last_success_age_seconds`, 0)
+	if at := time.Unix(int64(told[`refundd_reconciliation_last_success_timestamp_seconds`]), 0); time.Since(at) > time.Minute {
+		t.Errorf("the last run was at %v", at)
+	}
+}
+
+func TestCollector_CountsOnlyRunsThatWereThrough(t *testing.T) {
+	b := newBench(t, 0)
+	b.exec(`INSERT INTO reconciliation_runs (run_id, started_at, finished_at, error) VALUES
+		(gen_random_uuid(), now() - interval '3 hours', now() - interval '2 hours', NULL),
+		(gen_random_uuid(), now() - interval '1 hour', NULL, NULL),
+		(gen_random_uuid(), now() - interval '1 hour', now(), 'interrupted')`)
+	within(t, scrape(t, b.db.Pool), `refundd_reconciliation_last_success_age_seconds`, 7200)
+}
+
+func TestCollector_WithoutTheDatabase_SaysSoInTime(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	pool := testdb.Pool(t, strings.Replace(db.ServiceURL, db.Name, "nowhere", 1))
+	began := time.Now()
+	if diff := gocmp.Diff(map[string]float64{`refundd_operations_scrape_success`: 0}, scrape(t, pool)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if took := time.Since(began); took > 3*scrapeLimit {
+		t.Errorf("it takes %v", took)
+	}
+}
+
+func TestCollector_ScrapedTooOften_AsksTheDatabaseOnce(t *testing.T) {
+	b := newBench(t, 0)
+	c := NewCollector(b.db.Pool)
+	before := c.snapshot()
+	b.loseAnswers(1)
+	if after := c.snapshot(); time.Since(c.at) < scrapeRest && after.count["reserved"] != before.count["reserved"] {
+		t.Error("a second scrape within a moment asks again")
+	}
+	c.at = time.Now().Add(-scrapeRest)
+	if after := c.snapshot(); after.count["reserved"] != 1 {
+		t.Errorf("later it tells of %d reservations", after.count["reserved"])
+	}
+}
