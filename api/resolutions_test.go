@@ -70,6 +70,18 @@ func TestReconcile_WhileLeased_IsInProgress(t *testing.T) {
 	}
 }
 
+func TestReconcile_DeadlineOfTheCallerIsShorter_SaysThatNothingIsKnown(t *testing.T) {
+	t.Parallel()
+	p := startProvided(t, operations.Config{}, func(c *Config) { c.RequestTimeout = time.Second })
+	p.paid(t, "A")
+	p.fault(t, `{"mode":"drop_after","count":1}`)
+	wantPending(t, p.refund(t, "A"), "A", "reserved", false)
+	p.fault(t, `{"mode":"lookup_down","delay_ms":3000,"count":1}`)
+	wantAnswer(t, p.reconcile(t, "A"), 504, "code=deadline_exceeded", "money_moved=unknown", "next_action=wait_then_get", "operation_id=A")
+	wantAnswer(t, p.reconcile(t, "A"), 409, "code=operation_in_progress") // the lookup goes on
+	eventually(t, "the lease is free", func() bool { return p.reconcile(t, "A").text("state") == "succeeded" })
+}
+
 func TestResolve_NamesEveryFaultAtOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)

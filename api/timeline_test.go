@@ -1,10 +1,13 @@
 package api
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -163,6 +166,56 @@ func TestProvidersWords_AppearNowhere(t *testing.T) {
 			if err != nil || rows != 0 {
 				t.Errorf("%d rows have the provider's words (%v)", rows, err)
 			}
+		})
+	}
+}
+
+// stub is a provider that answers what a test has it answer.
+type stub struct {
+	result operations.ProviderResult
+	err    error
+}
+
+func (s stub) Refund(context.Context, operations.ProviderRequest) (operations.ProviderResult, error) {
+	return s.result, s.err
+}
+
+func (s stub) Lookup(context.Context, operations.ProviderRequest) (operations.ProviderResult, error) {
+	return s.result, s.err
+}
+
+func TestProvidersNames_ThatAreNone_NeitherStopARecordNorShow(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		refundID, requestID string
+		err                 error
+		state               string
+	}{
+		"request, NUL":       {"re_1", "req\x00", nil, "succeeded"},
+		"request, no text":   {"re_1", "\xff", nil, "succeeded"},
+		"request, too long":  {"re_1", strings.Repeat("r", 256), nil, "succeeded"},
+		"request, a message": {"re_1", "not " + canary, nil, "succeeded"},
+		"refund, NUL":        {"re\x00", "req_1", nil, "reserved"},
+		"refund, too long":   {strings.Repeat("r", 256), "req_1", nil, "reserved"},
+		"error":              {"", "", &operations.ProviderError{Kind: operations.ErrorUnknown, RequestID: "a " + canary, Cause: errors.New(canary)}, "reserved"},
+		"another error":      {"", "", errors.New(canary), "reserved"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			result := operations.ProviderResult{Outcome: operations.OutcomeSucceeded, ProviderRefundID: c.refundID, RequestID: c.requestID}
+			s := startWith(t, operations.Config{Providers: map[string]operations.ProviderSetup{
+				"simulator": {Provider: stub{result, c.err}, KeyRetention: 24 * time.Hour, MaxKeyLength: 255},
+			}})
+			p := &provided{service: s}
+			p.paid(t, "A")
+			p.refund(t, "A")
+			wantAnswer(t, p.do(t, "GET", "/v1/refunds/A", ""), 200, "state="+c.state)
+			for _, line := range p.timeline(t, "A") {
+				if strings.HasPrefix(line, "refund") && strings.Contains(line, "answered") != (c.requestID == "req_1") {
+					t.Errorf("timeline: %s", line)
+				}
+			}
+			p.checkSecrets(t)
 		})
 	}
 }

@@ -135,6 +135,9 @@ func (e *Engine) lookupDeadline() time.Duration {
 func (e *Engine) called(p permit, call string, l Lease) func(ProviderResult, error) (ProviderResult, ErrorKind) {
 	return func(result ProviderResult, err error) (ProviderResult, ErrorKind) {
 		kind, requestID := kindOf(err)
+		if kind == "" && !isName(result.ProviderRefundID) {
+			kind, requestID = ErrorUnknown, result.RequestID // a refund that can not be named can not be recorded
+		}
 		name := deref(l.Operation.Provider)
 		e.metrics.calls.WithLabelValues(name, call, callLabel(result, kind)).Inc()
 		switch kind {
@@ -146,8 +149,22 @@ func (e *Engine) called(p permit, call string, l Lease) func(ProviderResult, err
 		if kind != "" {
 			result = ProviderResult{RequestID: requestID}
 		}
+		if !isName(result.RequestID) {
+			result.RequestID = ""
+		}
 		return result, kind
 	}
+}
+
+// isName tells whether a provider's name of a thing is one to store and to show, or none: printable ASCII of a sane length.
+// Anything else might keep an outcome from being recorded, or say what a provider's text may not.
+func isName(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return len(s) <= 255
 }
 
 func callLabel(result ProviderResult, kind ErrorKind) string {
