@@ -9,8 +9,11 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"refundd/api"
 	"refundd/reconcile"
 )
 
@@ -21,6 +24,7 @@ type reconcileCmd struct {
 	DryRun      bool          `help:"Decide, and change nothing."`
 	Concurrency int           `default:"64" help:"Operations looked up at a time (default ${default})."`
 	Rate        float64       `default:"0" help:"Requests per second to each provider; 0 sets no limit."`
+	AdminAddr   string        `placeholder:"HOST:PORT" help:"Where /metrics is served with --every (default nowhere)."`
 	PoolSize    int32         `default:"0" help:"Connections to Postgres; 0 takes pool_max_conns of the URL, else 16."`
 }
 
@@ -63,7 +67,8 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer pool.Close()
-	engine, err := r.newEngine(context.Background(), c.log, pool, nil, 0)
+	registry := newRegistry(pool)
+	engine, err := r.newEngine(context.Background(), c.log, pool, registry, 0)
 	if err != nil {
 		return err
 	}
@@ -73,15 +78,43 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
+	admin, err := r.admin(ctx, c, pool, registry)
+	if err != nil {
+		return err
+	}
 	working, done := context.WithCancel(context.WithoutCancel(ctx))
 	defer done()
-	var group errgroup.Group
+	group, broken := errgroup.WithContext(ctx)
 	group.Go(func() error { return loop(engine.Run(working)) })
+	group.Go(func() error { return admin(working) })
 	group.Go(func() error {
 		defer done()
-		return r.work(ctx, c, job)
+		return r.work(broken, c, job)
 	})
 	return group.Wait()
+}
+
+// admin answers what serves the metrics of a loop; it does nothing where nobody asked for them.
+func (r reconcileCmd) admin(ctx context.Context, c console, pool *pgxpool.Pool, registry *prometheus.Registry) (
+	func(context.Context) error, error,
+) {
+	if r.Every == 0 || r.AdminAddr == "" {
+		return func(context.Context) error { return nil }, nil
+	}
+	handler, err := api.NewAdmin(api.AdminConfig{Gatherer: registry, Logger: c.log, Ready: pool.Ping})
+	if err != nil {
+		return nil, fmt.Errorf("make admin api: %w", err)
+	}
+	listener, err := listen(ctx, "--admin-addr", r.AdminAddr)
+	if err != nil {
+		return nil, err
+	}
+	c.log.Info("serving", "admin_addr", listener.Addr().String())
+	server := api.NewServer("", handler, api.Timeouts{}, c.log)
+	return func(ctx context.Context) error {
+		context.AfterFunc(ctx, func() { _ = server.Close() }) // it is closed either way
+		return serveOn(server, listener)
+	}, nil
 }
 
 // work does what was asked for, and prints what it did.

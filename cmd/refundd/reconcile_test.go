@@ -126,7 +126,17 @@ func TestReconcile_Every_RunsUntilSIGTERM(t *testing.T) {
 	t.Parallel()
 	db, provider := testdb.New(t), simulated(t, 0)
 	reserve(t, db, 2)
-	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, "reconcile", "--simulator-url", provider.url, "--every", "100ms")
+	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, "reconcile", "--simulator-url", provider.url, "--every", "100ms", "--admin-addr", "127.0.0.1:0")
+	var line struct {
+		Admin string `json:"admin_addr"`
+	}
+	if err := json.Unmarshal([]byte(p.logged(t, "serving")), &line); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the metrics", func() bool {
+		told := caller{url: "http://" + line.Admin}.call(t, "GET", "/metrics", "").body
+		return strings.Contains(told, "\n"+`refundd_provider_calls_total{call="refund",provider="simulator",result="succeeded"} 2`+"\n")
+	})
 	eventually(t, "three runs", func() bool { return strings.Count(p.stdout.String(), "\n") >= 3 })
 	p.signal(t, syscall.SIGTERM)
 	if code := p.wait(t, 20*time.Second); code != exitClean {

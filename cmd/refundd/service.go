@@ -76,10 +76,8 @@ type service struct {
 	every    time.Duration  // of job
 }
 
-// newService wires the rooms together; nothing runs yet.
-func newService(log *slog.Logger, pool *pgxpool.Pool, f serviceFlags) (*service, error) {
-	cut, cutOff := context.WithCancel(context.Background())
-	s := &service{log: log, pool: pool, cutOff: cutOff}
+// newRegistry collects what every long-running process tells.
+func newRegistry(pool *pgxpool.Pool) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
@@ -87,6 +85,14 @@ func newService(log *slog.Logger, pool *pgxpool.Pool, f serviceFlags) (*service,
 		poolCollector{pool},
 		reconcile.NewCollector(pool),
 	)
+	return registry
+}
+
+// newService wires the rooms together; nothing runs yet.
+func newService(log *slog.Logger, pool *pgxpool.Pool, f serviceFlags) (*service, error) {
+	cut, cutOff := context.WithCancel(context.Background())
+	s := &service{log: log, pool: pool, cutOff: cutOff}
+	registry := newRegistry(pool)
 	var err error
 	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue); err != nil {
 		return nil, err

@@ -12,12 +12,14 @@ import (
 
 type showCmd struct {
 	database
+	providerAccess
 	OperationID string `arg:"" help:"The operation, as approved."`
 	Tenant      string `placeholder:"T" help:"Whose it is; needed where several tenants have one of that name."`
 	JSON        bool   `name:"json" help:"Print one JSON object."`
 }
 
-// record is all that the database knows of one operation, as of one moment. A part it does not have is null.
+// record is all that is known of one operation: by the database as of one moment, and by its provider. A part that does not
+// exist is null.
 type record struct {
 	TenantID      string           `json:"tenant_id"`
 	OperationID   string           `json:"operation_id"`
@@ -27,6 +29,7 @@ type record struct {
 	Order         jsontext.Value   `json:"order"`
 	Transfers     []jsontext.Value `json:"transfers"`
 	Events        []jsontext.Value `json:"events"`
+	ProviderView  *providerView    `json:"provider_view"` // not of that moment, but of now
 }
 
 // Run prints an operation's record for the person who was paged.
@@ -47,6 +50,9 @@ func (s showCmd) Run(ctx context.Context, c console) error {
 		return err
 	})
 	if err != nil {
+		return err
+	}
+	if found.ProviderView, err = s.view(ctx, found); err != nil {
 		return err
 	}
 	if s.JSON {

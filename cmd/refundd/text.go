@@ -61,6 +61,7 @@ func printRecord(w io.Writer, r record) error {
 			_, _ = fmt.Fprintf(out, "  %s\t%s\n", f.name, f.value)
 		}
 	}
+	printView(out, r)
 	if err := printTimeline(out, r); err != nil {
 		return err
 	}
