@@ -568,6 +568,17 @@ func TestSettle(t *testing.T) {
 		p.books("K", 4000, "hold", "settle")
 	})
 
+	t.Run("FailedWhileTheBooksContradictThemselves_NeedsAnOverride", func(t *testing.T) {
+		p := attention(t, "drop_after")
+		p.exec(`UPDATE refund_operations SET amount_cents = 3999`) // the provider paid another amount than ours
+		if _, err := decide(p, false, false); !errors.Is(err, operations.ErrProviderDisagrees) {
+			t.Errorf("got %v", err)
+		}
+		if op := p.state("K"); op.State != operations.StateNeedsAttention {
+			t.Errorf("state %s", op.State)
+		}
+	})
+
 	t.Run("ProviderOutOfReach_NeedsAnOverride", func(t *testing.T) {
 		p := attention(t, "drop_before")
 		p.fault("lookup_down", 2, 0)

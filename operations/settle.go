@@ -123,12 +123,13 @@ func (e *Engine) settle(ctx context.Context, d Decision, l Lease) (Operation, er
 	return r.operation, nil
 }
 
-// contradicts tells whether the provider's books say otherwise. A refund that is pending there may still be paid.
+// contradicts tells whether the provider's books say otherwise. A refund that is pending there may still be paid; books that
+// contradict themselves show something of ours, which only an override may call failed.
 func (d Decision) contradicts(f finding) bool {
 	if d.Succeeded {
 		return f.is(OutcomeDeclined)
 	}
-	return f.is(OutcomeSucceeded) || f.is(OutcomePending)
+	return f.is(OutcomeSucceeded) || f.is(OutcomePending) || f.kind == ErrorContradictory && !d.Override
 }
 
 // unreachable tells whether the provider's books could not be read.
