@@ -64,6 +64,7 @@ func (e *Engine) tx1(ctx context.Context, calls []*call) (again []*call, err err
 	if err != nil {
 		return nil, err
 	}
+	failpoint("reserve.committed")
 	return e.conclude(ctx, calls, verdicts), nil
 }
 

@@ -58,7 +58,9 @@ func (e *Engine) claim(ctx context.Context, tx pgx.Tx, calls []*call) ([]verdict
 	if err := ledger.Post(ctx, tx, at, postings); err != nil {
 		return nil, err
 	}
-	return verdicts, e.appendEvents(ctx, tx, events)
+	err = e.appendEvents(ctx, tx, events)
+	failpoint("reserve.uncommitted")
+	return verdicts, err
 }
 
 // lockAndRead locks the orders of the calls, and then, in new statements, reads what may have committed while it waited for

@@ -68,6 +68,7 @@ func (e *Engine) recordOnce(notes []*note) {
 		}
 		return
 	}
+	failpoint("record.committed")
 	for i, n := range notes {
 		if err != nil {
 			n.done <- recorded{err: unavailable(err)}
@@ -114,7 +115,9 @@ func (e *Engine) tx2(ctx context.Context, tx pgx.Tx, notes []*note) ([]recorded,
 	if err := ledger.Post(ctx, tx, at, postings); err != nil {
 		return nil, err
 	}
-	return results, e.appendEvents(ctx, tx, events)
+	err = e.appendEvents(ctx, tx, events)
+	failpoint("record.uncommitted")
+	return results, err
 }
 
 // events is the history that a finding writes: the attempt, and the transition if there is one.

@@ -33,15 +33,18 @@ type Resolution struct {
 func (e *Engine) Resolve(ctx context.Context, l Lease) (Resolution, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Lease)
 	defer cancel()
+	failpoint("resolve.begun")
 	if l.sends {
 		return e.send(ctx, l, nil, true)
 	}
 	f := e.lookup(ctx, l)
+	failpoint("lookup.answered")
 	r := e.record(f)
 	if r.err != nil {
 		return Resolution{Operation: l.Operation, From: l.State, Unknown: true}, r.err
 	}
 	if r.change.resend {
+		failpoint("resend.decided")
 		return e.send(ctx, l, nil, true)
 	}
 	return l.resolution(f, r, false), nil
@@ -50,6 +53,7 @@ func (e *Engine) Resolve(ctx context.Context, l Lease) (Resolution, error) {
 // send asks the provider for the refund, if the gate lets it, and records the answer. The breaker's permit may have been
 // taken already, at the reservation.
 func (e *Engine) send(ctx context.Context, l Lease, p permit, resent bool) (Resolution, error) {
+	failpoint("send.begun")
 	open, err := e.maySend(ctx, l)
 	if err != nil {
 		p.drop()
@@ -59,7 +63,9 @@ func (e *Engine) send(ctx context.Context, l Lease, p permit, resent bool) (Reso
 		p.drop()
 		return e.walkAway(ctx, l)
 	}
+	failpoint("send.admitted")
 	f := e.refund(ctx, l, p)
+	failpoint("send.answered")
 	r := e.record(f)
 	if r.err != nil {
 		return Resolution{Operation: l.Operation, From: l.State, Resent: resent, Unknown: true}, r.err
