@@ -14,8 +14,9 @@ import (
 )
 
 // REFUNDD_FAILPOINT is name[:n[:act]]: at the n-th arrival (the first, unless told) at the place of that name the process
-// acts upon itself. The acts are kill (SIGKILL, unless told), stop (SIGSTOP; a SIGCONT lets it go on) and wait=path (that
-// arrival alone waits until there is a file of that name).
+// acts upon itself. The acts are kill (SIGKILL, unless told), stop (SIGSTOP; a SIGCONT lets it go on) and wait=path (this
+// arrival and the later ones wait until there is a file of that name, so that one kill finds many of them here). Each act is
+// told on stderr.
 var armed = readFailpoint(os.Getenv("REFUNDD_FAILPOINT"))
 
 type armedFailpoint struct {
@@ -44,11 +45,15 @@ func readFailpoint(setting string) *armedFailpoint {
 
 // failpoint marks a place between two steps of the protocol.
 func failpoint(name string) {
-	if armed == nil || armed.name != name || armed.arrivals.Add(1) != armed.hit {
+	if armed == nil || armed.name != name {
+		return
+	}
+	path, waits := strings.CutPrefix(armed.act, "wait=")
+	if n := armed.arrivals.Add(1); n < armed.hit || n > armed.hit && !waits {
 		return
 	}
 	_, _ = fmt.Fprintf(os.Stderr, "failpoint %s: %s\n", name, armed.act)
-	switch path, waits := strings.CutPrefix(armed.act, "wait="); {
+	switch {
 	case waits:
 		for _, err := os.Stat(path); err != nil; _, err = os.Stat(path) {
 			time.Sleep(time.Millisecond)

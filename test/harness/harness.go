@@ -15,10 +15,27 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"testing"
 )
 
-// binary is cmd/refundd, built once per test process and with the race detector where the tests have it.
+// binary is cmd/refundd, built once per test process.
 var binary = sync.OnceValues(build)
+
+// Build says how the binary is built; to be changed before a test runs.
+var Build = struct {
+	Tags string
+	Race bool // with the race detector: where the tests have it, unless told
+}{Race: raceEnabled}
+
+// Binary is where the tests' binary of cmd/refundd is.
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
 
 func build() (string, error) {
 	dir, err := os.MkdirTemp("", "refundd-blackbox-")
@@ -27,8 +44,8 @@ func build() (string, error) {
 	}
 	suite.atEnd(func() error { return os.RemoveAll(dir) })
 	path := filepath.Join(dir, "refundd")
-	args := []string{"build", "-o", path}
-	if raceEnabled {
+	args := []string{"build", "-o", path, "-tags", Build.Tags}
+	if Build.Race {
 		args = append(args, "-race")
 	}
 	cmd := exec.CommandContext(context.Background(), "go", append(args, "./cmd/refundd")...)

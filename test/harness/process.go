@@ -24,60 +24,82 @@ const (
 	stopWait  = 40 * time.Second
 )
 
-// Server is one process of `refundd serve`.
-type Server struct {
-	URL      string // of the API
-	AdminURL string
-	Logs     *Logs
+// Process is one process of refundd.
+type Process struct {
+	Logs *Logs
 
 	cmd  *exec.Cmd
 	done chan struct{}
 }
 
-// Serve starts a server on free ports and waits until it serves. It is killed when the test ends.
-func Serve(t testing.TB, databaseURL string, flags ...string) *Server {
+// Spawn starts refundd with a database, with what the environment shall have besides. It is killed when the test ends.
+func Spawn(t testing.TB, databaseURL string, env []string, args ...string) *Process {
 	t.Helper()
-	path, err := binary()
+	p, err := spawn(Binary(t), append(env, "DATABASE_URL="+databaseURL), args)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := start(path, databaseURL, flags)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Kill)
-	if err := s.await(); err != nil {
-		t.Fatal(err)
-	}
-	return s
+	t.Cleanup(p.Kill)
+	return p
 }
 
-func start(path, databaseURL string, flags []string) (*Server, error) {
-	args := append([]string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, flags...)
-	s := &Server{Logs: newLogs(), done: make(chan struct{}), cmd: exec.CommandContext(context.Background(), path, args...)}
-	s.cmd.Env = environment("DATABASE_URL=" + databaseURL)
-	stderr, err := s.cmd.StderrPipe()
+func spawn(path string, env, args []string) (*Process, error) {
+	p := &Process{Logs: newLogs(), done: make(chan struct{}), cmd: exec.CommandContext(context.Background(), path, args...)}
+	p.cmd.Env = environment(env...)
+	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
-		return nil, fmt.Errorf("open the server's log: %w", err)
+		return nil, fmt.Errorf("open the log of refundd %s: %w", args[0], err)
 	}
-	s.cmd.SysProcAttr = dieWithParent()
+	err = launch(p.cmd, func() {
+		p.Logs.read(stderr)
+		_ = p.cmd.Wait() // its end is seen by done, its reason by the log
+		close(p.done)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start refundd %s: %w", args[0], err)
+	}
+	return p, nil
+}
+
+// launch starts a child that dies with this process; attend must last as long as the child.
+func launch(child *exec.Cmd, attend func()) error {
+	child.SysProcAttr = dieWithParent()
 	started := make(chan error)
 	go func() {
 		// The kernel ends the child when the thread that started it ends: this one stays until the child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		err := s.cmd.Start()
+		err := child.Start()
 		started <- err
 		if err == nil {
-			s.Logs.read(stderr)
-			_ = s.cmd.Wait() // its end is seen by done, its reason by the log
-			close(s.done)
+			attend()
 		}
 	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start refundd serve: %w", err)
+	return <-started
+}
+
+// Server is one process of `refundd serve`.
+type Server struct {
+	*Process
+	URL      string // of the API
+	AdminURL string
+}
+
+// Serve starts a server on free ports and waits until it serves. It is killed when the test ends.
+func Serve(t testing.TB, databaseURL string, flags ...string) *Server {
+	t.Helper()
+	return ServeIn(t, databaseURL, nil, flags...)
+}
+
+// ServeIn is Serve with what the environment shall have besides.
+func ServeIn(t testing.TB, databaseURL string, env []string, flags ...string) *Server {
+	t.Helper()
+	args := append([]string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, flags...)
+	s := &Server{Process: Spawn(t, databaseURL, env, args...)}
+	if err := s.await(); err != nil {
+		t.Fatal(err)
 	}
-	return s, nil
+	return s
 }
 
 // await reads the address from the line "serving".
@@ -98,34 +120,50 @@ func (s *Server) await() error {
 }
 
 // Kill ends the process with SIGKILL and waits for its end.
-func (s *Server) Kill() {
-	_ = s.cmd.Process.Kill() // it may have ended
-	<-s.done
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill() // it may have ended
+	<-p.done
+}
+
+// Ended tells whether the process has ended.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// End waits for the end of the process and answers the exit code, -1 where a signal ended it.
+func (p *Process) End(t testing.TB) int {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(stopWait):
+		t.Errorf("refundd does not end by itself within %v:\n%s", stopWait, p.Logs.Text())
+		p.Kill()
+	}
+	return p.cmd.ProcessState.ExitCode()
 }
 
 // Pause stops the process where it stands; Resume lets it go on.
-func (s *Server) Pause(t testing.TB) { s.signal(t, syscall.SIGSTOP) }
+func (p *Process) Pause(t testing.TB) { p.signal(t, syscall.SIGSTOP) }
 
 // Resume ends a pause.
-func (s *Server) Resume(t testing.TB) { s.signal(t, syscall.SIGCONT) }
+func (p *Process) Resume(t testing.TB) { p.signal(t, syscall.SIGCONT) }
 
 // Terminate asks the process to stop (SIGTERM), waits for its end and answers the exit code.
-func (s *Server) Terminate(t testing.TB) int {
+func (p *Process) Terminate(t testing.TB) int {
 	t.Helper()
-	s.signal(t, syscall.SIGTERM)
-	select {
-	case <-s.done:
-	case <-time.After(stopWait):
-		t.Errorf("refundd serve did not stop within %v of SIGTERM", stopWait)
-		s.Kill()
-	}
-	return s.cmd.ProcessState.ExitCode()
+	p.signal(t, syscall.SIGTERM)
+	return p.End(t)
 }
 
-func (s *Server) signal(t testing.TB, sig os.Signal) {
+func (p *Process) signal(t testing.TB, sig os.Signal) {
 	t.Helper()
-	if err := s.cmd.Process.Signal(sig); err != nil {
-		t.Fatalf("signal refundd serve: %v", err)
+	if err := p.cmd.Process.Signal(sig); err != nil {
+		t.Fatalf("signal refundd: %v", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package harness
 import (
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"testing"
 
@@ -11,8 +12,10 @@ import (
 
 // Service is a database and the servers on it.
 type Service struct {
-	DB      *testdb.DB
-	Servers []*Server
+	DB        *testdb.DB
+	Servers   []*Server
+	Simulator *Simulator // nil without a provider
+	Flags     []string   // of every process that refunds or reconciles
 }
 
 // Shared is the service that tests share, two servers on one database; each test uses tenants of its own. Its books are
@@ -50,7 +53,7 @@ func New(t testing.TB, flags ...string) *Service {
 // is told of it.
 func (s *Service) AddServer(t testing.TB, flags ...string) *Server {
 	t.Helper()
-	server := Serve(t, withCanary(s.DB.ServiceURL), flags...)
+	server := Serve(t, withCanary(s.DB.ServiceURL), append(slices.Clone(s.Flags), flags...)...)
 	s.Servers = append(s.Servers, server)
 	return server
 }

@@ -69,6 +69,9 @@ func (t *Tenant) At(i int) Client {
 	return Client{URL: t.Service.Servers[i%len(t.Service.Servers)].URL, Key: t.Key, T: t.t}
 }
 
+// ClientOf is a client of a server.
+func (t *Tenant) ClientOf(s *Server) Client { return Client{URL: s.URL, Key: t.Key, T: t.t} }
+
 // Client is one of the first server.
 func (t *Tenant) Client() Client { return t.At(0) }
 
