@@ -142,15 +142,11 @@ func (j *Job) watched(t *tally, work func() error) error {
 func (j *Job) Loop(ctx context.Context, every time.Duration, ended func(Summary, error)) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		ended(j.Run(ctx))
 		select {
 		case <-ctx.Done():
-			return
 		case <-tick.C:
-		}
-		if ctx.Err() != nil {
-			return
 		}
 	}
 }

@@ -24,7 +24,7 @@ type run struct {
 
 // open begins a run's row; its time is what decides whether an operation is due.
 func (j *Job) open(ctx context.Context) (run, error) {
-	ctx, cancel := context.WithTimeout(ctx, recordLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordLimit)
 	defer cancel()
 	id, err := uuid.NewV7()
 	if err != nil {
