@@ -78,7 +78,7 @@ func TestRun_RefusesWrongUseInOneSentence(t *testing.T) {
 		{"reconciliation of no database", nil, []string{"reconcile"}, "DATABASE_URL is not set"},
 		{"negative pool", []string{nowhere}, []string{"serve", "--pool-size=-2"}, "--pool-size must not"},
 		{"address without port", []string{nowhere}, []string{"serve", "--addr", "localhost"}, "--addr takes HOST:PORT"},
-		{"port out of range", []string{nowhere}, []string{"serve", "--admin-addr", "127.0.0.1:70000"}, "--admin-addr"},
+		{"port out of range", []string{nowhere}, []string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:70000"}, "--admin-addr"},
 		{"no tenant", []string{nowhere}, []string{"keys", "create", "--scopes", "read"}, "--tenant"},
 		{"no scopes", []string{nowhere}, []string{"keys", "create", "--tenant", "t"}, "--scopes"},
 		{"no operation", []string{nowhere}, []string{"show"}, "operation-id"},
