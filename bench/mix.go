@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -50,6 +51,11 @@ type part struct {
 	weight int
 }
 
+// Has tells whether the mix has requests of the kind.
+func (m Mix) Has(kind Kind) bool {
+	return slices.ContainsFunc(m.parts, func(p part) bool { return p.kind == kind })
+}
+
 func (m Mix) String() string { return m.name }
 
 // ParseMix reads one kind, or several with their weights: new, or new=80+replays=15+conflicts=5.
@@ -62,22 +68,13 @@ func ParseMix(text string) (Mix, error) {
 		if weighted {
 			p.weight, err = strconv.Atoi(digits)
 		}
-		if err != nil || p.weight < 1 || p.weight > 1000 || !p.kind.known() {
+		if err != nil || p.weight < 1 || p.weight > 1000 || !slices.Contains(Kinds(), p.kind) {
 			return Mix{}, fmt.Errorf("%q is no mix: a kind (%s), or several with weights such as new=80+replays=20", text, kindNames())
 		}
 		m.parts = append(m.parts, p)
 		m.total += p.weight
 	}
 	return m, nil
-}
-
-func (k Kind) known() bool {
-	for _, one := range Kinds() {
-		if k == one {
-			return true
-		}
-	}
-	return false
 }
 
 func kindNames() string {

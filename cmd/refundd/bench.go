@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,8 +34,9 @@ type benchCmd struct {
 	IDs         string        `name:"ids" enum:"ascending,random" default:"ascending" help:"Operation ids ascend as UUIDv7 do, or are random as UUIDv4 are (default ${default})."`
 	JSON        bool          `name:"json" help:"Print one JSON object."`
 
-	ServeFlags      []string          `name:"serve-flag" sep:"none" placeholder:"--FLAG=VALUE" help:"With --self: a flag of serve, once for each."`
-	PostgresSetting map[string]string `placeholder:"NAME=VALUE" help:"With --self: a setting of Postgres, such as shared_buffers=1GB."`
+	ServeFlags       []string          `name:"serve-flag" sep:"none" placeholder:"--FLAG=VALUE" help:"With --self: a flag of serve, once for each."`
+	SimulatorLatency time.Duration     `default:"10ms" help:"With --self: how long each answer of the simulated provider takes (default ${default})."`
+	PostgresSetting  map[string]string `placeholder:"NAME=VALUE" help:"With --self: a setting of Postgres, such as shared_buffers=1GB."`
 }
 
 func (b benchCmd) mixes() ([]bench.Mix, error) {
@@ -47,6 +49,12 @@ func (b benchCmd) mixes() ([]bench.Mix, error) {
 		mixes = append(mixes, m)
 	}
 	return mixes, nil
+}
+
+// asks tells whether some mix has requests of the kind.
+func (b benchCmd) asks(kind bench.Kind) bool {
+	mixes, err := b.mixes()
+	return err == nil && slices.ContainsFunc(mixes, func(m bench.Mix) bool { return m.Has(kind) })
 }
 
 // check reports every value that makes no sense.
@@ -116,7 +124,7 @@ func (b benchCmd) loads(ctx context.Context, c console, d deployment, mixes []be
 	defer pool.Close()
 	progress := progressTo(c.stderr)
 	defer progress("")
-	runner, err := b.runner(ctx, pool, progress)
+	runner, err := b.runner(ctx, pool, d, progress)
 	if err != nil {
 		return nil, total, err
 	}
@@ -143,7 +151,7 @@ func (b benchCmd) loads(ctx context.Context, c console, d deployment, mixes []be
 }
 
 // runner makes the tenant, its key and its rows.
-func (b benchCmd) runner(ctx context.Context, pool *pgxpool.Pool, progress func(string)) (*bench.Bench, error) {
+func (b benchCmd) runner(ctx context.Context, pool *pgxpool.Pool, d deployment, progress func(string)) (*bench.Bench, error) {
 	keys, err := access.New(access.Config{Pool: pool})
 	if err != nil {
 		return nil, err
@@ -157,7 +165,7 @@ func (b benchCmd) runner(ctx context.Context, pool *pgxpool.Pool, progress func(
 		return nil, accessFault(err)
 	}
 	return bench.New(ctx, bench.Config{
-		Pool: pool, TenantID: tenant, Secret: secret, Progress: progress, Audit: proveBooks(pool),
+		Pool: pool, TenantID: tenant, Secret: secret, Progress: progress, Audit: proveBooks(pool), Provider: d.provider,
 		Scale: bench.Scale{Orders: b.Orders, Executed: b.Executed, Random: b.IDs == "random"},
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"refundd/bench"
 	"refundd/internal/embedpg"
@@ -17,9 +18,10 @@ import (
 // deployment is what is put under load.
 type deployment struct {
 	database
-	target  bench.Target
-	service *bench.Child // nil where it was running before
-	stops   []func()
+	target   bench.Target
+	service  *bench.Child                  // nil where it was running before
+	provider func() (time.Duration, error) // its CPU; nil where there is none of ours
+	stops    []func()
 }
 
 // stop ends what was started for this run, the last first.
@@ -83,7 +85,15 @@ func (b benchCmd) serve(ctx context.Context, c console, d *deployment, folder st
 		return err
 	}
 	u.User = url.UserPassword(role.Role, role.Password)
-	args := append([]string{"serve", "--addr", addr, "--admin-addr", admin}, b.ServeFlags...)
+	args := []string{"serve", "--addr", addr, "--admin-addr", admin}
+	if b.asks(bench.KindSimulator) {
+		flag, err := b.simulate(ctx, d, program, folder)
+		if err != nil {
+			return err
+		}
+		args = append(args, flag)
+	}
+	args = append(args, b.ServeFlags...)
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, args...) // ended by stop, which lets it answer
 	cmd.Env = append(os.Environ(), "DATABASE_URL="+u.String())
 	if d.service, err = bench.StartChild(ctx, folder, addr, cmd); err != nil {

@@ -35,6 +35,7 @@ type serviceFlags struct {
 	RateLimit      int           `default:"0" help:"Requests per minute and key; 0 sets no limit (default ${default})."`
 	MaxQueue       int           `default:"4096" help:"Refunds that may wait for a transaction (default ${default})."`
 	ReconcileEvery time.Duration `default:"0" help:"Find out, with this period, what became of refunds whose provider never told; 0 leaves that to refundd reconcile."`
+	Pprof          bool          `help:"Serve Go's profiles on the admin address, under /debug/pprof/."`
 	PoolSize       int32         `default:"0" help:"Connections to Postgres; 0 takes pool_max_conns of the URL, else 16."`
 }
 
@@ -116,6 +117,9 @@ func newService(log *slog.Logger, pool *pgxpool.Pool, f serviceFlags) (*service,
 	metrics, err := api.NewAdmin(api.AdminConfig{Gatherer: registry, Logger: log, Ready: s.ready})
 	if err != nil {
 		return nil, fmt.Errorf("make admin api: %w", err)
+	}
+	if f.Pprof {
+		metrics = profiled(metrics)
 	}
 	write := max(time.Minute, f.RequestTimeout+writeSlack)
 	s.api = api.NewServer("", handler, api.Timeouts{Write: write}, log)

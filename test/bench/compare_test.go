@@ -46,8 +46,13 @@ func compare(t testing.TB, db *testdb.DB, scale bench.Scale) *comparison {
 	if err != nil {
 		t.Fatal(err)
 	}
+	folder := t.TempDir()
+	program := build(t, folder)
+	provider := c.start(t, "provider", folder, func(addr string) *exec.Cmd {
+		return exec.CommandContext(context.WithoutCancel(ctx), program, "simulator", "--addr", addr, "--data", inMemory(t))
+	})
 	c.runner, err = bench.New(ctx, bench.Config{
-		Pool: db.Owner, TenantID: c.tenant, Secret: secret, Scale: scale,
+		Pool: db.Owner, TenantID: c.tenant, Secret: secret, Scale: scale, Provider: provider.CPU,
 		Audit: func(ctx context.Context) error {
 			report, err := reconcile.Audit(ctx, db.Owner)
 			if err == nil && report.LieCount > 0 {
@@ -59,9 +64,8 @@ func compare(t testing.TB, db *testdb.DB, scale bench.Scale) *comparison {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir()
 	c.refundd = c.start(t, "refundd", folder, func(addr string) *exec.Cmd {
-		return exec.CommandContext(context.WithoutCancel(ctx), build(t, folder), "serve", "--addr", addr)
+		return exec.CommandContext(context.WithoutCancel(ctx), program, "serve", "--addr", addr, "--simulator-url", provider.URL)
 	})
 	c.baseline = c.start(t, "baseline", folder, func(addr string) *exec.Cmd {
 		cmd := exec.CommandContext(context.WithoutCancel(ctx), os.Args[0])
@@ -69,6 +73,17 @@ func compare(t testing.TB, db *testdb.DB, scale bench.Scale) *comparison {
 		return cmd
 	})
 	return c
+}
+
+// inMemory is a folder in memory where there is one: a provider's disk is not ours.
+func inMemory(t testing.TB) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("/dev/shm", "refundd-bench-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // a temporary folder
+	return folder
 }
 
 func build(t testing.TB, folder string) string {
@@ -143,6 +158,9 @@ func TestBaselineAndPgbench_KeepTheSameBooks(t *testing.T) {
 				t.Errorf("%s, %s: %d answers as they are to be, besides %v", target.Name, mix, r.Answered, r.Other)
 			}
 		}
+	}
+	if r := c.round(t, c.refundd, "simulator", 16, 0); r.Answered == 0 || len(r.Other) > 0 {
+		t.Errorf("refundd, simulator: %d answers as they are to be, besides %v", r.Answered, r.Other)
 	}
 	if rate := c.pgbench(t, 4); rate <= 0 {
 		t.Errorf("pgbench: %v refunds per second", rate)

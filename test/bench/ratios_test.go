@@ -51,6 +51,10 @@ func BenchmarkRatios(b *testing.B) {
 			c.check(b)
 		}
 	}
+	for range *rounds {
+		c.round(b, c.refundd, "simulator", 256, 0)
+	}
+	c.check(b)
 	peak := find(c.summaries(), "refundd", "new", 256).Median
 	for range *rounds {
 		c.round(b, c.refundd, "new", *flood, 5*peak)
@@ -95,6 +99,8 @@ func (c *comparison) report(b *testing.B, clients int, pgbench float64) {
 	// Whatever else the machine did meanwhile, CPU per refund stays: what each rate is limited by where the CPU is the limit.
 	ratio("CPU per new refund of all parts, 256 connections, the baseline's to ours", cpu(theirs("new", 256)), cpu(ours("new", 256)), "")
 	ratio("CPU per new refund of all parts, 64 connections, the baseline's to ours", cpu(theirs("new", 64)), cpu(ours("new", 64)), "")
+	// What 256 connections and a provider that takes 10 ms allow.
+	ratio("refunds through the simulator, 256 connections, to connections / latency", ours("simulator", 256).Median, 256/0.010, "at least 0.8, or the CPU is the limit")
 	flooded := ours("new", *flood)
 	ratio("goodput at 5 times the capacity, to the peak", flooded.Median, ours("new", 256).Median, "at least 0.8")
 	fmt.Fprintf(out, "503 at 5 times the capacity, p99\t%v\tat most 100ms\n", flooded.Shedding.Quantile(0.99))

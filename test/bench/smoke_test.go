@@ -61,6 +61,7 @@ func TestBench_ProvesTheAnswersOfARunningDeployment(t *testing.T) {
 func TestBench_StartsADeploymentOfItsOwn(t *testing.T) {
 	t.Parallel()
 	r := harness.Command(t, "", "bench", "--self", "--json", "--rounds", "2", "--warmup", "100ms", "--duration", "500ms",
-		"--orders", "500", "--executed", "500", "--connections", "16", "--mix", "new,replays", "--rate", "100")
-	read(t, r).check(t, 2)
+		"--orders", "500", "--executed", "500", "--connections", "16", "--mix", "new,simulator,replays", "--rate", "100",
+		"--simulator-latency", "5ms")
+	read(t, r).check(t, 3)
 }
