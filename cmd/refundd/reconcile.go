@@ -17,9 +17,19 @@ import (
 	"refundd/reconcile"
 )
 
+// requestFlags are of the one set that dev, serve and reconcile take, so that a deployment may give all three the same; a run
+// of reconciliation meets no requests and has no use for them.
+type requestFlags struct {
+	RequestTimeout time.Duration `hidden:""`
+	RateLimit      int           `hidden:""`
+	MaxQueue       int           `hidden:""`
+	ReconcileEvery time.Duration `hidden:""`
+}
+
 type reconcileCmd struct {
 	database
 	providerFlags
+	requestFlags
 	Every       time.Duration `default:"0" help:"Run again and again with this period, until told to stop; 0 runs once."`
 	DryRun      bool          `help:"Decide, and change nothing."`
 	Concurrency int           `default:"64" help:"Operations looked up at a time (default ${default})."`
