@@ -234,3 +234,21 @@ func (s *Simulator) call(method, path string, body []byte) []byte {
 	}
 	return all
 }
+
+// Refund asks the simulator for a refund as nobody of ours would.
+func (s *Simulator) Refund(key string, refund Fields) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.URL+"/refunds", bytes.NewReader(JSON(refund)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Idempotency-Key", key)
+	res, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		s.t.Fatalf("refund at the simulator: %v", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusCreated {
+		s.t.Fatalf("refund at the simulator: %d", res.StatusCode)
+	}
+}
