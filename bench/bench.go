@@ -23,13 +23,13 @@ import (
 
 // Config is what a Bench works with.
 type Config struct {
-	Pool     *pgxpool.Pool                          // the deployment's database: rows are made and counted there
-	TenantID string                                 // in which nobody else writes; it has no rows yet
-	Secret   string                                 // an API key of it with refunds:write
-	Scale    Scale                                  //
-	Audit    func(context.Context) error            // proves the books; nil for none
-	Provider func() (used time.Duration, err error) // CPU of the simulated provider so far; nil where there is none
-	Progress func(line string)                      // for who watches; nil for none
+	Pool     *pgxpool.Pool // the deployment's database: rows are made and counted there
+	TenantID string        // in which nobody else writes; it has no rows yet
+	Secret   string        // an API key of it with refunds:write
+	Scale    Scale
+	Audit    func(context.Context) error         // proves the books; nil for none
+	Provider func(context.Context) (Used, error) // by the simulated provider; nil where there is none
+	Progress func(line string)                   // for who watches; nil for none
 }
 
 // Scale is how many rows there are before the first load.
@@ -47,8 +47,8 @@ const (
 // Target is what is put under load.
 type Target struct {
 	Name string
-	URL  string                                 // http://host:port
-	CPU  func() (used time.Duration, err error) // of the service so far; nil where nobody can tell
+	URL  string                              // http://host:port
+	Used func(context.Context) (Used, error) // by the service; nil where nobody can tell
 }
 
 // Load is what is asked of a target at once.

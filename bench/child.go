@@ -81,8 +81,8 @@ func (c *Child) lastLine() string {
 	return string(last)
 }
 
-// CPU is what the child used so far.
-func (c *Child) CPU() (time.Duration, error) { return ProcessCPU(c.cmd.Process.Pid)() }
+// Used is what the child used so far.
+func (c *Child) Used(ctx context.Context) (Used, error) { return OfProcess(c.cmd.Process.Pid)(ctx) }
 
 // PID is the child's process id.
 func (c *Child) PID() int { return c.cmd.Process.Pid }

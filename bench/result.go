@@ -24,6 +24,7 @@ type Result struct {
 	Other       map[string]int64 // anything else, by status and code or by error, warm-up included
 	Late        time.Duration    // the longest that a request of an open loop waited for a free connection; its latency includes it
 	Cost        Cost
+	Memory      int64 // bytes that the service held at the end, resident; 0 where nobody can tell
 }
 
 // PerSecond is the rate of answers as they are to be.
@@ -55,6 +56,7 @@ type Summary struct {
 	Answered          int64
 	Took              time.Duration
 	Cost              Cost
+	Memory            int64 // of the last round
 }
 
 // Summarize puts rounds of the same target and load together, in the order in which they first appear.
@@ -94,6 +96,7 @@ func summarize(rounds []Result) Summary {
 		s.Shedding.Merge(r.ShedLatency)
 		s.Answered += r.Answered
 		s.Took += r.Took
+		s.Memory = r.Memory
 		shed += r.Shed
 		for what, n := range r.Other {
 			s.Other[what] += n
@@ -121,17 +124,17 @@ func (s Summary) PerAnswer(part time.Duration) time.Duration {
 // everything else on the machine used meanwhile.
 func Print(w io.Writer, summaries []Summary) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(out, "target\tmix\tconns\t/s\tmin–max\tp50 ms\tp90\tp99\tp99.9\tservice µs\tPostgres µs\tprovider µs\tgenerator µs\tWAL B\t503/s\tp99 ms\tothers\t")
+	_, _ = fmt.Fprintln(out, "target\tmix\tconns\t/s\tmin–max\tp50 ms\tp90\tp99\tp99.9\tservice µs\tPostgres µs\tprovider µs\tgenerator µs\tWAL B\tmemory MiB\t503/s\tp99 ms\tothers\t")
 	for _, s := range summaries {
 		load := fmt.Sprintf("%d", s.Connections)
 		if s.Rate > 0 {
 			load += fmt.Sprintf("@%.0f/s", s.Rate)
 		}
-		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%.0f\t%.0f–%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%.0f\t%s\t%s\t\n",
+		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%.0f\t%.0f–%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%.0f\t%s\t%s\t\n",
 			s.Target, s.Mix, load, s.Median, s.Min, s.Max,
 			millis(s.Latency, 0.5), millis(s.Latency, 0.9), millis(s.Latency, 0.99), millis(s.Latency, 0.999),
 			micros(s.PerAnswer(s.Cost.Service)), micros(s.PerAnswer(s.Cost.Postgres)), micros(s.PerAnswer(s.Cost.Provider)),
-			micros(s.PerAnswer(s.Cost.Generator)), s.Cost.WALBytes/max(s.Answered, 1), s.ShedPerSecond,
+			micros(s.PerAnswer(s.Cost.Generator)), s.Cost.WALBytes/max(s.Answered, 1), s.Memory>>20, s.ShedPerSecond,
 			millis(s.Shedding, 0.99), share(s))
 	}
 	if err := out.Flush(); err != nil {

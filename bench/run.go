@@ -57,7 +57,7 @@ func (r *run) measure(ctx context.Context) (Result, error) {
 		group.Go(func() { w.work(ctx) })
 	}
 	stopped := context.AfterFunc(ctx, func() { closeAll(workers) })
-	cost, took, err := r.watch(ctx)
+	cost, memory, err := r.watch(ctx)
 	group.Wait()
 	stopped()
 	closeAll(workers)
@@ -66,9 +66,9 @@ func (r *run) measure(ctx context.Context) (Result, error) {
 		r.bench.fastest *= 2
 	}
 	return Result{
-		Target: r.target.Name, Mix: r.load.Mix.name, Connections: r.load.Connections, Rate: r.load.Rate, Took: took,
+		Target: r.target.Name, Mix: r.load.Mix.name, Connections: r.load.Connections, Rate: r.load.Rate, Took: r.load.Duration,
 		Answered: r.answered.Load(), Shed: r.shed.Load(), Latency: &r.latency, ShedLatency: &r.refused, Other: r.other,
-		Late: time.Duration(r.late.Load()), Cost: cost,
+		Late: time.Duration(r.late.Load()), Cost: cost, Memory: memory,
 	}, err
 }
 
@@ -94,7 +94,7 @@ func closeAll(workers []*worker) {
 }
 
 // watch reads what was used at both ends of the counted time, and tells who watches how it goes.
-func (r *run) watch(ctx context.Context) (Cost, time.Duration, error) {
+func (r *run) watch(ctx context.Context) (cost Cost, memory int64, err error) {
 	if err := sleepUntil(ctx, r.warm); err != nil {
 		return Cost{}, 0, err
 	}
@@ -118,7 +118,7 @@ func (r *run) watch(ctx context.Context) (Cost, time.Duration, error) {
 		before = answered
 	}
 	stop, err := r.bench.used(ctx, r.target)
-	return stop.since(start), r.load.Duration, err
+	return stop.since(start), stop.memory, err
 }
 
 func sleepUntil(ctx context.Context, at time.Time) error {

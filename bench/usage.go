@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strconv"
 	"strings"
@@ -18,6 +20,7 @@ import (
 type usage struct {
 	service, provider, postgres, generator, machine time.Duration
 	wal                                             int64 // bytes written to the log
+	memory                                          int64 // of the service
 }
 
 // tick is the unit of /proc's times: USER_HZ, which is 100 on every architecture that Go runs on.
@@ -29,18 +32,20 @@ func (b *Bench) used(ctx context.Context, t Target) (usage, error) {
 	u := usage{service: untold, provider: untold, postgres: untold}
 	var faults []error
 	read := func(into *time.Duration, from func() (time.Duration, error)) {
-		if from == nil {
-			return
-		}
 		used, err := from()
-		if err != nil {
-			faults = append(faults, err)
-			return
-		}
 		*into = used
+		faults = append(faults, err)
 	}
-	read(&u.service, t.CPU)
-	read(&u.provider, b.config.Provider)
+	if t.Used != nil {
+		service, err := t.Used(ctx)
+		u.service, u.memory = service.CPU, service.Memory
+		faults = append(faults, err)
+	}
+	if b.config.Provider != nil {
+		provider, err := b.config.Provider(ctx)
+		u.provider = provider.CPU
+		faults = append(faults, err)
+	}
 	if b.postgres != nil {
 		read(&u.postgres, b.postgres.cpu)
 	}
@@ -133,6 +138,7 @@ type process struct {
 	name         string
 	parent       int
 	used, reaped time.Duration // by itself; by children that ended and were waited for
+	memory       int64
 }
 
 func readProcess(pid int) (process, error) {
@@ -146,11 +152,11 @@ func readProcess(pid int) (process, error) {
 		return process{}, errors.New("/proc/<pid>/stat is not as proc(5) has it")
 	}
 	fields := strings.Fields(string(text[end+1:])) // from the state, which is the third
-	if len(fields) < 15 {
+	if len(fields) < 22 {
 		return process{}, errors.New("/proc/<pid>/stat is not as proc(5) has it")
 	}
-	var numbers [5]int64 // ppid; utime, stime, cutime, cstime
-	for i, at := range []int{1, 11, 12, 13, 14} {
+	var numbers [6]int64 // ppid; utime, stime, cutime, cstime; rss
+	for i, at := range []int{1, 11, 12, 13, 14, 21} {
 		if numbers[i], err = strconv.ParseInt(fields[at], 10, 64); err != nil {
 			return process{}, err
 		}
@@ -160,14 +166,52 @@ func readProcess(pid int) (process, error) {
 		parent: int(numbers[0]),
 		used:   time.Duration(numbers[1]+numbers[2]) * tick,
 		reaped: time.Duration(numbers[3]+numbers[4]) * tick,
+		memory: numbers[5] * int64(os.Getpagesize()),
 	}, nil
 }
 
-// ProcessCPU answers a reader of the CPU that a process of this machine used so far.
-func ProcessCPU(pid int) func() (time.Duration, error) {
-	return func() (time.Duration, error) {
+// Used is what a process used so far, and the memory that it holds now.
+type Used struct {
+	CPU    time.Duration
+	Memory int64 // bytes, resident
+}
+
+// OfProcess reads what a process of this machine used.
+func OfProcess(pid int) func(context.Context) (Used, error) {
+	return func(context.Context) (Used, error) {
 		p, err := readProcess(pid)
-		return p.used, err
+		return Used{CPU: p.used, Memory: p.memory}, err
+	}
+}
+
+// OfMetrics reads what the process behind an admin address tells of itself in its metrics.
+func OfMetrics(adminURL string) func(context.Context) (Used, error) {
+	return func(ctx context.Context) (Used, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(adminURL, "/")+"/metrics", nil)
+		if err != nil {
+			return Used{}, err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return Used{}, err
+		}
+		defer response.Body.Close()
+		var u Used
+		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+			name, text, _ := strings.Cut(lines.Text(), " ")
+			value, err := strconv.ParseFloat(text, 64)
+			switch {
+			case err != nil: // a comment
+			case name == "process_cpu_seconds_total":
+				u.CPU = time.Duration(value * float64(time.Second))
+			case name == "process_resident_memory_bytes":
+				u.Memory = int64(value)
+			}
+		}
+		if u.CPU == 0 {
+			return u, fmt.Errorf("%s/metrics does not tell process_cpu_seconds_total", adminURL)
+		}
+		return u, nil
 	}
 }
 

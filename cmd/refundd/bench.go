@@ -20,8 +20,9 @@ import (
 
 type benchCmd struct {
 	database
-	Self bool   `help:"Start all of it: a durable Postgres, a service in a process of its own, for this run alone."`
-	URL  string `name:"url" placeholder:"URL" help:"The deployment to put under load; needs --database-url of the same."`
+	Self     bool   `help:"Start all of it: a durable Postgres, a service in a process of its own, for this run alone."`
+	URL      string `name:"url" placeholder:"URL" help:"The deployment to put under load; needs --database-url of the same."`
+	AdminURL string `placeholder:"URL" help:"Its admin address, which tells what CPU and memory it uses."`
 
 	Mix         []string      `default:"new,hot,replays,conflicts" placeholder:"A,B" help:"What is asked for, one after the other: new, hot (all on one order), replays, conflicts, simulator, or several at once such as new=80+replays=20 (default ${default})."`
 	Connections []int         `default:"1,64,256" placeholder:"N,M" help:"Connections at once, one after the other (default ${default})."`
@@ -93,6 +94,9 @@ func (b benchCmd) Run(ctx context.Context, c console) (err error) {
 		return err
 	}
 	d := deployment{database: b.database, target: bench.Target{Name: "refundd", URL: b.URL}}
+	if b.AdminURL != "" {
+		d.target.Used = bench.OfMetrics(b.AdminURL)
+	}
 	if b.Self {
 		if d, err = b.deploy(ctx, c); err != nil {
 			return err

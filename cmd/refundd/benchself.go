@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"time"
 
 	"refundd/bench"
 	"refundd/internal/embedpg"
@@ -19,8 +18,8 @@ import (
 type deployment struct {
 	database
 	target   bench.Target
-	service  *bench.Child                  // nil where it was running before
-	provider func() (time.Duration, error) // its CPU; nil where there is none of ours
+	service  *bench.Child                              // nil where it was running before
+	provider func(context.Context) (bench.Used, error) // nil where there is none of ours
 	stops    []func()
 }
 
@@ -101,6 +100,6 @@ func (b benchCmd) serve(ctx context.Context, c console, d *deployment, folder st
 	}
 	d.stops = append(d.stops, d.service.Stop)
 	c.log.Info("serving", "command", strings.Join(args, " "), "pid", d.service.PID())
-	d.target.Name, d.target.URL, d.target.CPU = "refundd", "http://"+addr, d.service.CPU
+	d.target.Name, d.target.URL, d.target.Used = "refundd", "http://"+addr, d.service.Used
 	return nil
 }

@@ -45,7 +45,7 @@ func (b benchCmd) simulate(ctx context.Context, d *deployment, program, folder s
 		return "", err
 	}
 	d.stops = append(d.stops, provider.Stop)
-	d.provider = provider.CPU
+	d.provider = provider.Used
 	return "--simulator-url=http://" + addr, nil
 }
 

@@ -52,7 +52,7 @@ func compare(t testing.TB, db *testdb.DB, scale bench.Scale) *comparison {
 		return exec.CommandContext(context.WithoutCancel(ctx), program, "simulator", "--addr", addr, "--data", inMemory(t))
 	})
 	c.runner, err = bench.New(ctx, bench.Config{
-		Pool: db.Owner, TenantID: c.tenant, Secret: secret, Scale: scale, Provider: provider.CPU,
+		Pool: db.Owner, TenantID: c.tenant, Secret: secret, Scale: scale, Provider: provider.Used,
 		Audit: func(ctx context.Context) error {
 			report, err := reconcile.Audit(ctx, db.Owner)
 			if err == nil && report.LieCount > 0 {
@@ -114,7 +114,7 @@ func (c *comparison) start(t testing.TB, name, folder string, command func(addr 
 	}
 	t.Cleanup(child.Stop)
 	c.logs = append(c.logs, child)
-	return bench.Target{Name: name, URL: "http://" + addr, CPU: child.CPU}
+	return bench.Target{Name: name, URL: "http://" + addr, Used: child.Used}
 }
 
 // round puts one target under a load and keeps the result.

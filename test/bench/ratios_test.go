@@ -16,7 +16,7 @@ var (
 	rounds   = flag.Int("rounds", 5, "of each load, the targets taking turns")
 	duration = flag.Duration("duration", 5*time.Second, "of a round")
 	warmup   = flag.Duration("warmup", time.Second, "before each round")
-	flood    = flag.Int("flood", 8000, "connections of the overload")
+	flood    = flag.Int("flood", 5000, "connections of the overload")
 )
 
 // pgbenchClients are tried once each; the best one then takes part in every round.

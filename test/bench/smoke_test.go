@@ -15,6 +15,10 @@ type report struct {
 		Connections int              `json:"connections"`
 		Answered    int64            `json:"answered"`
 		Other       map[string]int64 `json:"other_answers"`
+		Memory      int64            `json:"service_memory_bytes"`
+		CPU         struct {
+			Service *int64 `json:"service"`
+		} `json:"cpu_us_per_answer"`
 	} `json:"loads"`
 	Acknowledged int64 `json:"acknowledged"`
 	Rows         int64 `json:"rows"`
@@ -42,6 +46,9 @@ func (r report) check(t *testing.T, loads int) {
 		if l.Answered == 0 || len(l.Other) > 0 {
 			t.Errorf("%s with %d connections: %d answers as they are to be, besides %v", l.Mix, l.Connections, l.Answered, l.Other)
 		}
+		if l.CPU.Service == nil || l.Memory == 0 {
+			t.Errorf("%s with %d connections: neither CPU nor memory of the service is told", l.Mix, l.Connections)
+		}
 	}
 	if r.Acknowledged == 0 || r.Acknowledged != r.Rows {
 		t.Errorf("%d refunds were acknowledged, %d rows found", r.Acknowledged, r.Rows)
@@ -51,7 +58,7 @@ func (r report) check(t *testing.T, loads int) {
 func TestBench_ProvesTheAnswersOfARunningDeployment(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t)
-	r := harness.Command(t, s.DB.ServiceURL, "bench", "--url", s.Servers[0].URL, "--json", "--rounds", "1", "--warmup", "100ms",
+	r := harness.Command(t, s.DB.ServiceURL, "bench", "--url", s.Servers[0].URL, "--admin-url", s.Servers[0].AdminURL, "--json", "--rounds", "1", "--warmup", "100ms",
 		"--duration", "900ms", "--orders", "500", "--executed", "500", "--connections", "1,32",
 		"--mix", "new,hot,replays,conflicts,new=60+hot=10+replays=20+conflicts=10", "--ids", "random")
 	read(t, r).check(t, 10)
