@@ -255,7 +255,9 @@ func TestA48_TheProviderNeverAnnouncesSuccess_ReconciliationReachesIt(t *testing
 		}
 		p.balance(order, 4000, 4000)
 		time.Sleep(1100 * time.Millisecond)
-		p.reconcile()
+		if s := p.reconcile(); s.OldestUnknown != 0 {
+			t.Errorf("nothing is unknown, and the oldest of it is old: %+v", s)
+		}
 		p.stands(operation, c.state, c.code)
 		p.refund(operation, order, c.says)
 	}
