@@ -126,7 +126,7 @@ func (w *world) run(all []*cell) {
 		w.service.Reconcile(w.t, "--provider-timeout", w.mood.timeout.String())
 	}
 	w.provider.Heal()
-	w.patience.until = time.Now()
+	w.Until = time.Now()
 	w.free(asking)
 	w.askAll(c, asking)
 	w.settle("--provider-timeout", w.mood.timeout.String())
@@ -170,7 +170,7 @@ func (w *world) askAll(c harness.Client, cells []*cell) {
 	for lane := range 4 {
 		callers.Go(func() {
 			for i := lane; i < len(cells); i += 4 {
-				w.ask(w.t, c, cells[i].operation, cells[i].operation, cents, time.Minute)
+				w.Ask(w.t, c, cells[i].operation, cells[i].operation, cents, time.Minute)
 			}
 		})
 	}
@@ -201,7 +201,7 @@ func (w *world) judge(c harness.Client, all []*cell) {
 			w.t.Errorf("the provider was asked with the key %q", key)
 		}
 	}
-	w.hold(w.t, w.provider.Ledger(), w.tenant.ProviderKey, w.patience)
+	w.Hold(w.t, w.provider.Ledger(), w.tenant.ProviderKey, w.Patience)
 	w.service.Audit(w.t)
 }
 
@@ -222,8 +222,8 @@ func (w *world) wantTruth(c harness.Client, cell *cell, r row, reserved bool) {
 	if !reserved {
 		says = "processed" // the kill came before the reservation, and nobody asked since
 	}
-	said, _ := w.ask(w.t, c, cell.operation, cell.operation, cents, time.Minute)
-	if said.says != says {
-		w.t.Errorf("%+v is %+v, and its caller is told %s", *cell, r, said.says)
+	said, _ := w.Ask(w.t, c, cell.operation, cell.operation, cents, time.Minute)
+	if said.Says != says {
+		w.t.Errorf("%+v is %+v, and its caller is told %s", *cell, r, said.Says)
 	}
 }

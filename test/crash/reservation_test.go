@@ -19,9 +19,9 @@ func TestA20_KillBetweenReservationAndCall_ResumesOnceTheLeaseIsOver(t *testing.
 			steady, tenant := s.AddServer(t), s.OpenTenant(t)
 			tenant.Pay(harness.Payment{OrderID: "P", Cents: cents})
 			doomed := harness.ServeIn(t, s.DB.ServiceURL, []string{"REFUNDD_FAILPOINT=send.begun"}, s.Flags...)
-			var h history
+			var h harness.History
 			began := time.Now()
-			if said, heard := h.ask(t, tenant.ClientOf(doomed), "K", "P", cents, time.Minute); heard {
+			if said, heard := h.Ask(t, tenant.ClientOf(doomed), "K", "P", cents, time.Minute); heard {
 				t.Errorf("the server that was to be killed answers %+v", said)
 			}
 			if code := doomed.End(t); code != -1 {
@@ -29,12 +29,12 @@ func TestA20_KillBetweenReservationAndCall_ResumesOnceTheLeaseIsOver(t *testing.
 			}
 			c := tenant.ClientOf(steady)
 			waits := 0
-			for said := (told{}); said.says != "processed" && said.says != "already_processed"; time.Sleep(100 * time.Millisecond) {
+			for said := (harness.Told{}); said.Says != "processed" && said.Says != "already_processed"; time.Sleep(100 * time.Millisecond) {
 				if by == "reconciliation" {
 					s.Reconcile(t)
 				}
-				said, _ = h.ask(t, c, "K", "P", cents, time.Minute)
-				switch said.says {
+				said, _ = h.Ask(t, c, "K", "P", cents, time.Minute)
+				switch said.Says {
 				case "operation_in_progress":
 					waits++
 				case "processed", "already_processed":
@@ -46,13 +46,13 @@ func TestA20_KillBetweenReservationAndCall_ResumesOnceTheLeaseIsOver(t *testing.
 					t.Errorf("told %+v", said)
 				}
 				if time.Since(began) > 6*lease {
-					t.Fatalf("%s for ever", said.says)
+					t.Fatalf("%s for ever", said.Says)
 				}
 			}
 			if waits == 0 {
 				t.Error("nobody was told to wait")
 			}
-			h.hold(t, s.Simulator.Ledger(), tenant.ProviderKey, patience{})
+			h.Hold(t, s.Simulator.Ledger(), tenant.ProviderKey, harness.Patience{})
 			s.Audit(t)
 		})
 	}

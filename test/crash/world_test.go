@@ -22,7 +22,7 @@ type mood struct {
 	fault   string // its mode; "" for none
 	delay   time.Duration
 	timeout time.Duration // of a call to the provider
-	patience
+	harness.Patience
 }
 
 const (
@@ -41,16 +41,16 @@ func moods() []mood {
 	}
 	return append(list,
 		mood{name: "hang", fault: "hang", delay: hangDelay, timeout: hangDelay / 2},
-		mood{name: "pending", fault: "pending", delay: settleDelay, timeout: timeout, patience: patience{toSucceed: settleDelay}},
-		mood{name: "fail_later", fault: "fail_later", delay: failDelay, timeout: timeout, patience: patience{toFail: failDelay}},
+		mood{name: "pending", fault: "pending", delay: settleDelay, timeout: timeout, Patience: harness.Patience{ToSucceed: settleDelay}},
+		mood{name: "fail_later", fault: "fail_later", delay: failDelay, timeout: timeout, Patience: harness.Patience{ToFail: failDelay}},
 		mood{name: "lookup_lag", fault: "lookup_lag", delay: time.Hour, timeout: timeout},
 	)
 }
 
 // world is a service and a provider of one mood, and the operations that are to be caught in it.
 type world struct {
-	history
-	patience
+	harness.History
+	harness.Patience
 	t        *testing.T
 	mood     mood
 	service  *harness.Service
@@ -62,7 +62,7 @@ type world struct {
 func newWorld(t *testing.T, m mood) *world {
 	t.Helper()
 	s := harness.NewPaying(t, "--listing-lag", lag.String(), "--provider-breaker-failures", "1000000", "--pool-size", "6")
-	w := &world{t: t, mood: m, patience: m.patience, service: s, provider: s.Simulator, tenant: s.OpenTenant(t), reached: map[string]int{}}
+	w := &world{t: t, mood: m, Patience: m.Patience, service: s, provider: s.Simulator, tenant: s.OpenTenant(t), reached: map[string]int{}}
 	w.misbehave()
 	return w
 }
@@ -125,7 +125,7 @@ func (w *world) doomServer(place string, new, old []*cell) {
 	answered := 0
 	for _, cell := range cells {
 		answers.Go(func() {
-			if _, heard := w.ask(w.t, c, cell.operation, cell.operation, cents, time.Minute); heard {
+			if _, heard := w.Ask(w.t, c, cell.operation, cell.operation, cents, time.Minute); heard {
 				mu.Lock()
 				defer mu.Unlock()
 				answered++

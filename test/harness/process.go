@@ -94,12 +94,20 @@ func Serve(t testing.TB, databaseURL string, flags ...string) *Server {
 // ServeIn is Serve with what the environment shall have besides.
 func ServeIn(t testing.TB, databaseURL string, env []string, flags ...string) *Server {
 	t.Helper()
-	args := append([]string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, flags...)
-	s := &Server{Process: Spawn(t, databaseURL, env, args...)}
-	if err := s.await(); err != nil {
+	s, err := TryServe(t, databaseURL, env, flags...)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// TryServe is ServeIn where the server may fail to come up, for the lack of a database; from any goroutine.
+func TryServe(t testing.TB, databaseURL string, env []string, flags ...string) (*Server, error) {
+	t.Helper()
+	args := append([]string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, flags...)
+	s := &Server{Process: Spawn(t, databaseURL, env, args...)}
+	err := s.await()
+	return s, err
 }
 
 // await reads the address from the line "serving".

@@ -73,7 +73,9 @@ func (s *Simulator) Start() {
 	if s.addr = <-address; s.addr == "" {
 		s.t.Fatal("the simulator does not serve")
 	}
-	s.URL = "http://" + s.addr
+	if s.URL == "" {
+		s.URL = "http://" + s.addr
+	}
 }
 
 // Kill ends the simulator with SIGKILL.
