@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// errExhausted reports that there were fewer approved refunds than the target could execute.
+var errExhausted = errors.New("no approved refund is left")
+
 // answerWait is how long an answer may take beyond the end of a load.
 const answerWait = 40 * time.Second
 
@@ -62,8 +65,7 @@ func (r *run) measure(ctx context.Context) (Result, error) {
 	stopped()
 	closeAll(workers)
 	if err == nil && r.exhausted.Load() {
-		err = errors.New("there were fewer approved refunds than the target could execute; run it again, the rate is known now")
-		r.bench.fastest *= 2
+		err = errExhausted
 	}
 	return Result{
 		Target: r.target.Name, Mix: r.load.Mix.name, Connections: r.load.Connections, Rate: r.load.Rate, Took: r.load.Duration,
