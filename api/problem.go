@@ -120,6 +120,9 @@ func (p *problem) add(r *operations.Refusal) {
 		return
 	}
 	p.OperationID = r.Operation.OperationID
+	if p.NextAction == nextAuthorize && p.MoneyMoved != no {
+		p.NextAction = nextNone // a refund was executed without an approval: another one is not what is missing
+	}
 	if p.Code == codeDeclined {
 		p.Replayed = new(r.Replayed)
 		p.CreatedAt = new(timestamp(r.Operation.CreatedAt))

@@ -48,7 +48,7 @@ func (x *exchange) record(rep reply, p *problem) {
 // level keeps probes quiet; every refusal is seen.
 func (x *exchange) level(rep reply) slog.Level {
 	switch {
-	case rep.status >= 500:
+	case rep.status >= 500 && !x.isClientGone():
 		return slog.LevelError
 	case rep.status < 400 && x.match.route != nil && x.match.route.scope == public:
 		return slog.LevelDebug

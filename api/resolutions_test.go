@@ -164,29 +164,28 @@ func TestResolve_SameDecisionAtOnce_IsCarriedOutOnce(t *testing.T) {
 	p.wantOrder(t, "A", 0, 0)
 }
 
-func TestResolve_ProviderDisagrees_RecordsWhatItProves(t *testing.T) {
+func TestResolve_ProviderDisagrees_ChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		faults   []string
-		outcome  string
-		then     string
-		refunded int
+		faults  []string
+		outcome string
+		then    string // once it is looked at
 	}{
-		"failed, but paid":     {[]string{`{"mode":"drop_after","count":1}`}, "failed", "succeeded", 6000},
-		"succeeded, but not":   {[]string{`{"mode":"drop_after","count":1}`, `{"mode":"fail_later","count":1}`}, "succeeded", "failed", 0},
-		"failed, but accepted": {[]string{`{"mode":"drop_after","count":1}`, `{"mode":"pending","delay_ms":60000,"count":1}`}, "failed", "needs_attention", 6000},
+		"failed, but paid":     {[]string{`{"mode":"drop_after","count":1}`}, "failed", "succeeded"},
+		"succeeded, but not":   {[]string{`{"mode":"drop_after","count":1}`, `{"mode":"fail_later","count":1}`}, "succeeded", "failed"},
+		"failed, but accepted": {[]string{`{"mode":"drop_after","count":1}`, `{"mode":"pending","delay_ms":60000,"count":1}`}, "failed", "needs_attention"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := startProvided(t, operations.Config{})
 			p.lost(t, "A", c.faults...)
 			for _, override := range []string{"false", "true"} {
-				code := map[bool]string{true: "provider_disagrees", false: "resolution_conflict"}[override == "false" || c.then == "needs_attention"]
 				wantAnswer(t, p.resolve(t, "A", `{"outcome":"`+c.outcome+`","evidence":"e","override":`+override+`}`), 422,
-					"code="+code, "money_moved=unknown", "isRetryable=false", "next_action=escalate_to_human", "operation_id=A")
+					"code=provider_disagrees", "money_moved=unknown", "isRetryable=false", "next_action=escalate_to_human", "operation_id=A")
 			}
-			wantAnswer(t, p.do(t, "GET", "/v1/refunds/A", ""), 200, "state="+c.then)
-			p.wantOrder(t, "A", c.refunded, map[bool]int{true: 6000}[c.then == "needs_attention"])
+			wantAnswer(t, p.do(t, "GET", "/v1/refunds/A", ""), 200, "state=needs_attention")
+			p.wantOrder(t, "A", 6000, 6000)
+			wantAnswer(t, p.do(t, "POST", "/v1/refunds/A/reconcile", ""), 200, "state="+c.then)
 		})
 	}
 }

@@ -126,6 +126,9 @@ CREATE TABLE refund_operations (
     CONSTRAINT refund_operations_attempts_check CHECK (0 <= not_sent AND not_sent <= attempts),
     CONSTRAINT refund_operations_doubt_check CHECK (doubted_decline IS NULL OR state IN ('reserved', 'needs_attention'))
 );
+-- One refund of a provider's settles one operation.
+CREATE UNIQUE INDEX refund_operations_provider_refund_key ON refund_operations (provider, provider_refund_id)
+    WHERE provider_refund_id IS NOT NULL;
 CREATE INDEX refund_operations_order_idx ON refund_operations (tenant_id, order_id, created_at, operation_id);
 CREATE INDEX refund_operations_created_idx ON refund_operations (tenant_id, created_at, operation_id);
 -- Most rows are succeeded; a search for any other state must not read them.

@@ -3,7 +3,6 @@ package operations
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,7 +41,7 @@ func (e *Engine) attempt(ctx context.Context, calls []*call) []*call {
 		return nil
 	}
 	for _, c := range calls {
-		c.refuse(unavailable(err))
+		c.refuse(err)
 	}
 	return nil
 }
@@ -81,22 +80,14 @@ func (e *Engine) oneByOne(ctx context.Context, calls []*call) {
 		for rest := []*call{c}; len(rest) > 0; {
 			again, err := e.tx1(ctx, rest)
 			if err != nil {
-				c.refuse(unavailable(err))
+				c.refuse(err)
 			}
 			if waitedTooLong(err) {
-				locked[orderKey] = unavailable(err)
+				locked[orderKey] = err
 			}
 			rest = again
 		}
 	}
-}
-
-// unavailable says of a wait that reached its limit what its caller may know: nothing is known, try again.
-func unavailable(err error) error {
-	if !waitedTooLong(err) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrDatabaseUnavailable, err)
 }
 
 // conclude answers calls after their transaction committed. A lost race is answered from the winner's row, by the same check

@@ -2,6 +2,7 @@ package operations
 
 import (
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +18,7 @@ type breaker struct {
 // errUnused reports a permit that no call was made with: it counts neither way.
 var errUnused = errors.New("permit not used")
 
-func newBreaker(name string, failures int, open time.Duration) *breaker {
+func newBreaker(name string, failures int, open time.Duration, log *slog.Logger) *breaker {
 	b := &breaker{}
 	b.circuit = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		Name:    name,
@@ -26,6 +27,9 @@ func newBreaker(name string, failures int, open time.Duration) *breaker {
 			return b.trip.Load() || int64(c.ConsecutiveFailures) >= int64(failures)
 		},
 		IsExcluded: func(err error) bool { return errors.Is(err, errUnused) },
+		OnStateChange: func(name string, from, to gobreaker.State) {
+			log.Warn("provider breaker", slog.String("provider", name), slog.String("from", from.String()), slog.String("to", to.String()))
+		},
 	})
 	return b
 }

@@ -33,6 +33,8 @@ type finding struct {
 	result ProviderResult
 	kind   ErrorKind // empty with an outcome
 	actor  string    // of a human's decision
+	noted  bool      // seen on the way to a refusal: it goes into the history and changes nothing
+	silent bool      // not even that
 	detail map[string]string
 }
 
@@ -68,7 +70,8 @@ type schedule int
 
 const (
 	nextBackoff schedule = iota // doubles with each attempt
-	nextLag                     // once the provider's listing shows all
+	nextNow
+	nextLag // once the provider's listing shows all
 	nextSlowest
 	nextDaily
 	nextNever
@@ -84,6 +87,11 @@ func (r reservation) decide(f finding, remainder int64) change {
 	}
 	ours := f.lease.attempts == r.attempts && f.lease.State == r.State
 	switch {
+	case f.noted || f.silent:
+		if f.kind == "" {
+			c.next = nextNow
+		}
+		return c
 	case f.source == sourceHuman && (!ours || r.State != StateNeedsAttention):
 		c.stale = true
 	case f.is(OutcomeSucceeded):

@@ -110,7 +110,7 @@ func New(c Config) (*Engine, error) {
 		providers: make(map[string]*provider, len(c.Providers)),
 	}
 	for name, setup := range c.Providers {
-		e.providers[name] = &provider{setup, newBreaker(name, c.BreakerFailures, c.BreakerOpen)}
+		e.providers[name] = &provider{setup, newBreaker(name, c.BreakerFailures, c.BreakerOpen, c.Logger)}
 		e.providerNames = append(e.providerNames, name)
 		e.retentions = append(e.retentions, setup.KeyRetention.Milliseconds())
 	}

@@ -2,6 +2,7 @@ package operations_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -68,6 +69,24 @@ func TestSubmitUnderFaults(t *testing.T) {
 		}
 		if p, q := b.moved("P"), b.moved("Q"); p != 0 || q != 50 {
 			t.Errorf("moved %d and %d, want 0 and 50", p, q)
+		}
+	})
+
+	t.Run("AnOrderThatStaysLocked_MakesEveryRouteUnavailable", func(t *testing.T) {
+		b := newBundle(t)
+		b.order("P", 10000)
+		b.approve("K", "P", 10)
+		holder := b.rival()
+		holder.exec(`SELECT FROM orders WHERE order_id = 'P' FOR UPDATE`)
+		_, _, approve := b.Authorize(t.Context(), approval("L", "P", 1))
+		_, revoke := b.Revoke(t.Context(), operations.Revocation{TenantID: tenant, OperationID: "K"})
+		_, _, register := b.RegisterOrder(t.Context(), operations.Registration{
+			OrderKey: operations.OrderKey{TenantID: tenant, OrderID: "P"}, CapturedCents: ptr(int64(20000)),
+		})
+		for name, err := range map[string]error{"approve": approve, "revoke": revoke, "register": register} {
+			if !errors.Is(err, operations.ErrDatabaseUnavailable) {
+				t.Errorf("%s: %v, want unavailable", name, err)
+			}
 		}
 	})
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,14 +12,36 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// begin carries the transaction's limits in BEGIN's own round trip: PgBouncer refuses start-up parameters, and a session's
-// settings would be another client's in transaction mode. Set-based statements keep one generic plan: planning each anew
-// costs more than running it.
-const begin = `BEGIN ISOLATION LEVEL READ COMMITTED;
-SET LOCAL statement_timeout = '5s';
-SET LOCAL lock_timeout = '3s';
-SET LOCAL idle_in_transaction_session_timeout = '5s';
-SET LOCAL plan_cache_mode = force_generic_plan`
+// settings are a transaction's limits and how its statements are planned. They go with BEGIN: PgBouncer refuses start-up
+// parameters, and a session's settings would be another client's in transaction mode. Set-based statements keep one generic
+// plan, since planning each anew costs more than running it; and because a plan that is kept was made when the tables were
+// as small as they ever are, it may not read any of them from end to end.
+var settings = []string{
+	"SET LOCAL statement_timeout = '5s'",
+	"SET LOCAL lock_timeout = '3s'",
+	"SET LOCAL idle_in_transaction_session_timeout = '5s'",
+	"SET LOCAL plan_cache_mode = force_generic_plan",
+	"SET LOCAL enable_seqscan = off",
+	"SET LOCAL enable_hashjoin = off",
+	"SET LOCAL enable_mergejoin = off",
+}
+
+// begin is BEGIN and the settings in one round trip.
+var begin = "BEGIN ISOLATION LEVEL READ COMMITTED; " + strings.Join(settings, "; ")
+
+// readAtOnce runs the queued statements, which only read, in a transaction of their own, all in one round trip.
+func readAtOnce(ctx context.Context, pool *pgxpool.Pool, queue func(*pgx.Batch)) error {
+	return onConn(ctx, pool, func(conn *pgxpool.Conn) error {
+		b := &pgx.Batch{}
+		b.Queue("BEGIN READ ONLY")
+		for _, s := range settings {
+			b.Queue(s)
+		}
+		queue(b)
+		b.Queue("COMMIT")
+		return conn.SendBatch(ctx, b).Close()
+	})
+}
 
 // InTx runs body in a READ COMMITTED transaction. A deadlock or a lost connection runs it again, a bounded number of times:
 // body is pure SQL, and a claim that committed unheard is found again by its refund_id. What stays unreachable is
@@ -44,6 +67,8 @@ func onConn(ctx context.Context, pool *pgxpool.Pool, act func(*pgxpool.Conn) err
 			return nil
 		case ctx.Err() != nil && (transient(err) || errors.Is(err, ctx.Err())):
 			return fmt.Errorf("%w: %s", ErrDeadlineExceeded, err.Error()) // not wrapped: the database is not at fault
+		case waitedTooLong(err):
+			return fmt.Errorf("%w: %w", ErrDatabaseUnavailable, err) // somebody else's lock; nothing is wrong with the work
 		case !transient(err):
 			return err
 		case try == tries:
@@ -106,6 +131,15 @@ func sqlState(err error) string {
 		return ""
 	}
 	return pgErr.Code
+}
+
+// constraintOf names the constraint that err is about, or is empty.
+func constraintOf(err error) string {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return ""
+	}
+	return pgErr.ConstraintName
 }
 
 func class(code string) string {

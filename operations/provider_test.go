@@ -538,7 +538,12 @@ func TestSettle(t *testing.T) {
 		if !errors.Is(err, operations.ErrProviderDisagrees) {
 			t.Errorf("got %v", err)
 		}
-		p.books("K", 4000, "hold", "settle") // the proof settled it
+		p.books("K", 4000, "hold") // a 4xx moves nothing
+		if op := p.state("K"); op.State != operations.StateNeedsAttention {
+			t.Errorf("state %s, want needs_attention", op.State)
+		}
+		p.reconcile() // due at once
+		p.books("K", 4000, "hold", "settle")
 	})
 
 	t.Run("Failed_ReleasesAndIsTheSameAgain", func(t *testing.T) {
@@ -579,6 +584,28 @@ func TestSettle(t *testing.T) {
 		}
 	})
 
+	t.Run("AnotherOperationsRefund_IsAConflict", func(t *testing.T) {
+		p := attention(t, "drop_before")
+		expect(t, p.submit(p.pay("L", 4000)), operations.StatusProcessed)
+		d := operations.Decision{
+			TenantID: tenant, OperationID: "K", Succeeded: true, Evidence: "seen", Actor: "ann", ProviderRefundID: p.state("L").ProviderRefundID,
+		}
+		if _, err := p.Settle(t.Context(), d); !errors.Is(err, operations.ErrResolutionConflict) {
+			t.Errorf("got %v", err)
+		}
+		p.books("K", 8000, "hold")
+		d.ProviderRefundID = ptr("re_of_k")
+		for range 2 {
+			if op, err := p.Settle(t.Context(), d); err != nil || op.State != operations.StateSucceeded {
+				t.Errorf("%s, %v", op.State, err)
+			}
+		}
+		d.ProviderRefundID = ptr("re_other")
+		if _, err := p.Settle(t.Context(), d); !errors.Is(err, operations.ErrResolutionConflict) {
+			t.Errorf("another refund than the stored one: %v", err)
+		}
+	})
+
 	t.Run("ProviderOutOfReach_NeedsAnOverride", func(t *testing.T) {
 		p := attention(t, "drop_before")
 		p.fault("lookup_down", 2, 0)
@@ -597,8 +624,10 @@ func TestSettle(t *testing.T) {
 		p.fault("drop_before", 1, 0)
 		expect(t, p.submit(p.pay("K", 4000)), operations.StatusPending)
 		p.exec(`UPDATE refund_operations SET state = 'needs_attention', failure_code = 'outcome_overdue'`)
-		if _, err := decide(p, false, false); !errors.Is(err, operations.ErrInProgress) {
-			t.Errorf("got %v", err)
+		_, err := decide(p, false, false)
+		var refusal *operations.Refusal
+		if !errors.Is(err, operations.ErrInProgress) || !errors.As(err, &refusal) || refusal.RetryAfter < 50*time.Second {
+			t.Errorf("got %v, %+v", err, refusal)
 		}
 	})
 

@@ -14,7 +14,8 @@ import (
 // note is a finding on its way through tx 2.
 type note struct {
 	finding
-	done chan recorded
+	disowned bool // it named a refund that is another operation's
+	done     chan recorded
 }
 
 // recorded is what tx 2 made of a finding: the operation as it stands now, and whether this finding is what moved it there.
@@ -28,7 +29,7 @@ type recorded struct {
 // record takes a finding through tx 2, in company of others. It belongs to the operation, not to a caller: no deadline but
 // its own ends it.
 func (e *Engine) record(f finding) recorded {
-	n := &note{f, make(chan recorded, 1)}
+	n := &note{finding: f, done: make(chan recorded, 1)}
 	if err := e.notes.put(n.lease.Operation.entry().OrderKey, n); err != nil {
 		return recorded{err: err}
 	}
@@ -62,20 +63,36 @@ func (e *Engine) recordOnce(notes []*note) {
 		results, err = e.tx2(ctx, tx, notes)
 		return err
 	})
-	if poisoned(err) && len(notes) > 1 {
+	switch {
+	case poisoned(err) && len(notes) > 1:
 		for _, n := range notes {
 			e.recordOnce([]*note{n})
 		}
+		return
+	case constraintOf(err) == "refund_operations_provider_refund_key":
+		notes[0].disown()
+		e.recordOnce(notes)
 		return
 	}
 	failpoint("record.committed")
 	for i, n := range notes {
 		if err != nil {
-			n.done <- recorded{err: unavailable(err)}
+			n.done <- recorded{err: err}
 			continue
+		}
+		if n.disowned && n.silent {
+			results[i].err = refuse(ErrResolutionConflict, &results[i].operation)
 		}
 		n.done <- results[i]
 	}
+}
+
+// disown takes a finding back that names another operation's refund at the provider: the provider contradicts itself, or a
+// person named the wrong one, who is told so.
+func (n *note) disown() {
+	n.silent, n.disowned = n.source == sourceHuman, true
+	n.source, n.kind = sourceLookup, ErrorContradictory
+	n.result = ProviderResult{RequestID: n.result.RequestID}
 }
 
 func (n *note) key() operationKey {
@@ -122,6 +139,9 @@ func (e *Engine) tx2(ctx context.Context, tx pgx.Tx, notes []*note) ([]recorded,
 
 // events is the history that a finding writes: the attempt, and the transition if there is one.
 func (n *note) events(r reservation, c change, at time.Time) []Event {
+	if n.silent {
+		return nil
+	}
 	o := r.Operation
 	attempt := Event{
 		TenantID: o.TenantID, OperationID: o.OperationID, Kind: string(n.source), Attempt: &n.lease.attempts,

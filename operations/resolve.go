@@ -3,6 +3,7 @@ package operations
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 )
 
@@ -98,6 +99,7 @@ func (e *Engine) refund(ctx context.Context, l Lease, p permit) finding {
 	if provider == nil {
 		p.drop()
 		f.kind = ErrorMisconfigured
+		e.logNoOutcome(l, "refund", f.kind, "")
 		return f
 	}
 	if p == nil {
@@ -119,6 +121,7 @@ func (e *Engine) lookup(ctx context.Context, l Lease) finding {
 	provider := e.providerOf(l.Operation)
 	if provider == nil {
 		f.kind = ErrorMisconfigured
+		e.logNoOutcome(l, "lookup", f.kind, "")
 		return f
 	}
 	p := provider.breaker.permit()
@@ -151,6 +154,7 @@ func (e *Engine) called(p permit, call string, l Lease) func(ProviderResult, err
 			p(nil)
 		default:
 			p(err)
+			e.logNoOutcome(l, call, kind, requestID)
 		}
 		if kind != "" {
 			result = ProviderResult{RequestID: requestID}
@@ -160,6 +164,22 @@ func (e *Engine) called(p permit, call string, l Lease) func(ProviderResult, err
 		}
 		return result, kind
 	}
+}
+
+// logNoOutcome says that a call brought none; where our credentials are refused, that an operator must act. What the provider
+// said stays unsaid.
+func (e *Engine) logNoOutcome(l Lease, call string, kind ErrorKind, requestID string) {
+	level := slog.LevelWarn
+	if kind == ErrorMisconfigured {
+		level = slog.LevelError
+	}
+	if !isName(requestID) {
+		requestID = ""
+	}
+	e.config.Logger.Log(context.Background(), level, "provider call without an outcome",
+		slog.String("provider", deref(l.Operation.Provider)), slog.String("call", call), slog.String("kind", string(kind)),
+		slog.String("provider_request_id", requestID), slog.String("tenant_id", l.Operation.TenantID),
+		slog.String("operation_id", l.Operation.OperationID), slog.Int("attempt", l.attempts))
 }
 
 // isName tells whether a provider's name of a thing is one to store and to show, or none: printable ASCII of a sane length.
@@ -217,6 +237,8 @@ func (e *Engine) providerOf(o Operation) *provider {
 // backoff is how long until reconciliation looks again; negative means never.
 func (e *Engine) backoff(s schedule, attempts int) time.Duration {
 	switch s {
+	case nextNow:
+		return 0
 	case nextLag:
 		return e.config.ListingLag + time.Second
 	case nextSlowest:

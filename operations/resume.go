@@ -2,6 +2,7 @@ package operations
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -61,7 +62,8 @@ func (e *Engine) detach(c *call, op Operation, act func(context.Context) (Resolu
 		if err != nil {
 			// Nothing is known that was not known before: the key is reserved, and reconciliation will find out.
 			e.config.Logger.Error("provider outcome not recorded", slog.String("operation_id", op.OperationID),
-				slog.String("tenant_id", op.TenantID), slog.String("sqlstate", sqlState(err)))
+				slog.String("tenant_id", op.TenantID), slog.String("sqlstate", sqlState(err)),
+				slog.Bool("database_unavailable", errors.Is(err, ErrDatabaseUnavailable)))
 			c.answer <- answer{receipt: c.pending(op)}
 			return
 		}

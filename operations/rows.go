@@ -16,7 +16,7 @@ type operationKey struct {
 // operationColumns reads an operation o for scanOperation.
 const operationColumns = `o.tenant_id, o.operation_id, o.fingerprint, coalesce(o.refund_id::text, ''), o.order_id,
 	o.amount_cents, o.currency, o.reason, o.metadata, o.state, o.provider, o.provider_refund_id, o.failure_code,
-	greatest(o.created_at, '0001-01-01Z'), o.settled_at,
+	greatest(least(o.created_at, '9999-12-31Z'), '0001-01-01Z'), o.settled_at,
 	CASE WHEN o.provider IS NOT NULL AND o.lease_until > clock_timestamp() AND o.lease_until < 'infinity'
 		THEN (extract(epoch FROM o.lease_until - clock_timestamp()) * 1000000000)::bigint ELSE 0 END`
 

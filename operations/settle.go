@@ -42,8 +42,8 @@ func (e *Engine) Reconcile(ctx context.Context, tenantID, operationID string) (O
 	})
 }
 
-// Settle carries out a human's decision. It asks the provider first: a decision against its books is refused, and what they
-// prove is recorded instead.
+// Settle carries out a human's decision. It asks the provider first: a decision against its books is refused, changes nothing,
+// and makes reconciliation, which will record what they prove, due at once.
 func (e *Engine) Settle(ctx context.Context, d Decision) (Operation, error) {
 	op, err := e.Refund(ctx, d.TenantID, d.OperationID)
 	if err != nil {
@@ -105,6 +105,7 @@ func (e *Engine) settle(ctx context.Context, d Decision, l Lease) (Operation, er
 	f := e.lookup(ctx, l)
 	switch {
 	case d.contradicts(f):
+		f.noted = true
 		r := e.record(f)
 		if r.err != nil {
 			return l.Operation, r.err
@@ -116,7 +117,7 @@ func (e *Engine) settle(ctx context.Context, d Decision, l Lease) (Operation, er
 	r := e.record(d.finding(l, f))
 	switch {
 	case r.err != nil:
-		return l.Operation, r.err
+		return r.operation, r.err
 	case r.change.stale:
 		return r.operation, refuse(ErrResolutionConflict, &r.operation)
 	}
@@ -154,7 +155,7 @@ func (d Decision) finding(l Lease, seen finding) finding {
 
 // giveBack frees a lease that came to nothing, and answers why.
 func (e *Engine) giveBack(l Lease, why error) (Operation, error) {
-	r := e.record(finding{lease: l, source: sourceLookup, kind: ErrorNotSent})
+	r := e.record(finding{lease: l, source: sourceLookup, kind: ErrorNotSent, silent: true})
 	if r.err != nil {
 		return l.Operation, r.err
 	}
@@ -177,7 +178,8 @@ func (e *Engine) settledAlike(ctx context.Context, d Decision, op Operation) (Op
 	if d.Succeeded {
 		ended = StateSucceeded
 	}
-	if !alike || op.State != ended {
+	sameRefund := d.ProviderRefundID == nil || *d.ProviderRefundID == deref(op.ProviderRefundID)
+	if !alike || op.State != ended || !sameRefund {
 		return Operation{}, refuse(ErrResolutionConflict, &op)
 	}
 	return op, nil

@@ -225,10 +225,8 @@ func present(calls []*call) []*call {
 // readOperations answers the rows of those keys that are claimed, by a refund or by a withdrawal.
 func readOperations(ctx context.Context, pool *pgxpool.Pool, keys []operationKey) (map[operationKey]Operation, error) {
 	var known map[operationKey]Operation
-	err := onConn(ctx, pool, func(conn *pgxpool.Conn) error {
-		b := &pgx.Batch{}
+	err := readAtOnce(ctx, pool, func(b *pgx.Batch) {
 		queueOperations(b, keys, func(found map[operationKey]Operation) { known = found })
-		return conn.SendBatch(ctx, b).Close()
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read operations: %w", err)

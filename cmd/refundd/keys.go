@@ -21,7 +21,7 @@ type keysCreateCmd struct {
 	database
 	Tenant string         `required:"" placeholder:"T" help:"Whose key it is."`
 	Scopes []access.Scope `required:"" placeholder:"A,B" help:"What it may do: orders:write, authorizations:write, refunds:write, refunds:resolve, refunds:request, read."`
-	TTL    *time.Duration `name:"ttl" placeholder:"720h" help:"How long it lives (default for ever)."`
+	TTL    *time.Duration `name:"ttl" placeholder:"DURATION" help:"How long it lives, such as 720h (default for ever)."`
 }
 
 // Run prints the secret of a new key.

@@ -57,6 +57,8 @@ func TestA54_FailedButPaid_IsHeldAgainInFrontOfAHuman(t *testing.T) {
 			want(t, p.Refund("K-more", "P0", 6001), "amount_exceeds_refundable")
 			p.resolvable()
 			want(t, p.resolve("K", "failed"), "provider_disagrees")
+			p.stands("K", "needs_attention", "paid_after_failure")
+			p.reconcile() // the refused resolution made it due
 			p.stands("K", "succeeded", "")
 			p.chain("K", "hold", "release", "hold", "settle")
 			p.executed("K")
@@ -135,15 +137,12 @@ func TestA55_AHumansWord_DoesNotStandAgainstTheProvidersBooks(t *testing.T) {
 			overdue(p, "K", "P0", c.faults...)
 			p.provider.Heal()
 			for _, override := range []bool{false, true} {
-				a := p.resolve("K", c.outcome, harness.Fields{"override": override})
-				says := "provider_disagrees"
-				if override && c.state != "needs_attention" {
-					says = "resolution_conflict" // what the books showed was recorded
-				}
-				want(t, a, says)
-				p.stands("K", c.state, c.code)
+				want(t, p.resolve("K", c.outcome, harness.Fields{"override": override}), "provider_disagrees")
+				p.stands("K", "needs_attention", "outcome_overdue")
 				p.resolvable()
 			}
+			p.lookUp("K")
+			p.stands("K", c.state, c.code)
 			p.executed("K")
 			p.Service.Audit(t)
 		})
