@@ -139,7 +139,7 @@ func TestCheck_FindsAnswersThatTheRowsContradict(t *testing.T) {
 			b := newBench(t, db, Scale{Orders: 10, Executed: 10})
 			target := Target{Name: "fake", URL: claiming(t, db, c.status, c.problem, c.rows).URL}
 			mix, _ := ParseMix("new")
-			_, err := b.Run(t.Context(), target, Load{Mix: mix, Connections: 2, Duration: 100 * time.Millisecond})
+			_, err := b.Run(t.Context(), target, Load{Mix: mix, Connections: 2, Duration: 300 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,6 +188,22 @@ func TestRun_CountsAnOpenLoopFromWhenRequestsWereToBeSent(t *testing.T) {
 	}
 }
 
+func TestRun_TellsOfAnOpenLoopThatItsTargetDidNotKeepUpWith(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	b := newBench(t, db, Scale{Orders: 10, Executed: 10})
+	mix, _ := ParseMix("replays")
+	load := Load{Mix: mix, Connections: 1, Rate: 100, Duration: time.Second}
+	r, err := b.Run(t.Context(), Target{Name: "fake", URL: stalling(t, 20, 3*time.Second).URL}, load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Request 20 was answered after the end; the 80 after it never had a connection.
+	if r.Other[notSent] < 75 || r.Other[notSent] > 85 {
+		t.Errorf("%v, want some 80 of them", r.Other)
+	}
+}
+
 func TestRun_CountsWhatItDoesNotExpect(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
@@ -199,7 +215,7 @@ func TestRun_CountsWhatItDoesNotExpect(t *testing.T) {
 	}
 	t.Cleanup(func() { l.Close() })
 	go hangUpOn(l)
-	load := Load{Mix: replays, Connections: 2, Duration: 50 * time.Millisecond}
+	load := Load{Mix: replays, Connections: 2, Duration: 500 * time.Millisecond}
 	r, err := b.Run(t.Context(), Target{Name: "fake", URL: "http://" + l.Addr().String()}, load)
 	if err != nil {
 		t.Fatal(err)

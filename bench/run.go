@@ -15,6 +15,9 @@ import (
 // errExhausted reports that there were fewer approved refunds than the target could execute.
 var errExhausted = errors.New("no approved refund is left")
 
+// notSent is what becomes of an open loop's request for which no connection was free before the end.
+const notSent = "not sent: no connection was free before the end"
+
 // answerWait is how long an answer may take beyond the end of a load.
 const answerWait = 40 * time.Second
 
@@ -204,6 +207,10 @@ func (w *worker) work(ctx context.Context) {
 				time.Sleep(wait)
 			} else {
 				r.fellBehind(-wait)
+			}
+			if time.Now().After(r.end) { // the backlog of a target that cannot keep up would never end
+				r.note(notSent)
+				continue
 			}
 			began = intended
 		}

@@ -154,13 +154,13 @@ func TestBaselineAndPgbench_KeepTheSameBooks(t *testing.T) {
 	for _, mix := range []string{"new", "hot", "replays", "conflicts"} {
 		for _, target := range []bench.Target{c.refundd, c.baseline} {
 			r := c.round(t, target, mix, 16, 0)
-			if r.Answered == 0 || len(r.Other) > 0 {
-				t.Errorf("%s, %s: %d answers as they are to be, besides %v", target.Name, mix, r.Answered, r.Other)
+			if r.Latency.Count() == 0 || len(r.Other) > 0 {
+				t.Errorf("%s, %s: %d answers as they are to be, besides %v", target.Name, mix, r.Latency.Count(), r.Other)
 			}
 		}
 	}
-	if r := c.round(t, c.refundd, "simulator", 16, 0); r.Answered == 0 || len(r.Other) > 0 {
-		t.Errorf("refundd, simulator: %d answers as they are to be, besides %v", r.Answered, r.Other)
+	if r := c.round(t, c.refundd, "simulator", 16, 0); r.Latency.Count() == 0 || len(r.Other) > 0 {
+		t.Errorf("refundd, simulator: %d answers as they are to be, besides %v", r.Latency.Count(), r.Other)
 	}
 	if rate := c.pgbench(t, 4); rate <= 0 {
 		t.Errorf("pgbench: %v refunds per second", rate)
