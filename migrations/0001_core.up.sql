@@ -1,5 +1,6 @@
 -- The whole core schema. Money is the integer count of the currency's minor unit (ISO 4217).
--- Identifiers compare byte by byte (COLLATE "C"): Go and Postgres then sort locks in the same order.
+-- Identifiers compare byte by byte (COLLATE "C"): Go and Postgres then sort locks in the same order. Their CHECKs look for one
+-- character that may not be there: a regular expression with a count costs Postgres more than the rest of an insert.
 
 CREATE TABLE tenants (
     tenant_id             text COLLATE "C" PRIMARY KEY,
@@ -39,8 +40,8 @@ CREATE TABLE orders (
     customer_name        text,
     created_at           timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT orders_pkey PRIMARY KEY (tenant_id, order_id),
-    CONSTRAINT orders_order_id_check CHECK (order_id ~ '^[!-~]{1,255}$'),
-    CONSTRAINT orders_currency_check CHECK (currency ~ '^[A-Z]{3}$'),
+    CONSTRAINT orders_order_id_check CHECK (octet_length(order_id) BETWEEN 1 AND 255 AND order_id !~ '[^!-~]'),
+    CONSTRAINT orders_currency_check CHECK (octet_length(currency) = 3 AND currency !~ '[^A-Z]'),
     CONSTRAINT orders_refunded_within_captured CHECK (0 <= refunded_cents AND refunded_cents <= captured_cents),
     CONSTRAINT orders_provider_check CHECK (provider ~ '^[a-z0-9_]{1,32}$' AND provider <> 'ledger'),
     CONSTRAINT orders_provider_has_payment CHECK ((provider IS NULL) = (provider_payment_ref IS NULL))
@@ -65,7 +66,7 @@ CREATE TABLE refund_authorizations (
     CONSTRAINT refund_authorizations_pkey PRIMARY KEY (tenant_id, operation_id),
     CONSTRAINT refund_authorizations_order_fkey FOREIGN KEY (tenant_id, order_id) REFERENCES orders,
     CONSTRAINT refund_authorizations_operation_id_check CHECK (
-        operation_id ~ '^[A-Za-z0-9._:-]{1,255}$' AND operation_id NOT IN ('.', '..')),
+        octet_length(operation_id) BETWEEN 1 AND 255 AND operation_id !~ '[^A-Za-z0-9._:-]' AND operation_id NOT IN ('.', '..')),
     CONSTRAINT refund_authorizations_amount_check CHECK (amount_cents BETWEEN 1 AND 9007199254740991),
     CONSTRAINT refund_authorizations_metadata_check CHECK (jsonb_typeof(metadata) = 'object')
 );
@@ -100,8 +101,8 @@ CREATE TABLE refund_operations (
     CONSTRAINT refund_operations_refund_id_key UNIQUE (refund_id),
     CONSTRAINT refund_operations_order_fkey FOREIGN KEY (tenant_id, order_id) REFERENCES orders,
     CONSTRAINT refund_operations_operation_id_check CHECK (
-        operation_id ~ '^[A-Za-z0-9._:-]{1,255}$' AND operation_id NOT IN ('.', '..')),
-    CONSTRAINT refund_operations_fingerprint_check CHECK (fingerprint ~ '^[0-9a-f]{64}$'),
+        octet_length(operation_id) BETWEEN 1 AND 255 AND operation_id !~ '[^A-Za-z0-9._:-]' AND operation_id NOT IN ('.', '..')),
+    CONSTRAINT refund_operations_fingerprint_check CHECK (octet_length(fingerprint) = 64 AND fingerprint !~ '[^0-9a-f]'),
     CONSTRAINT refund_operations_amount_check CHECK (amount_cents BETWEEN 1 AND 9007199254740991),
     CONSTRAINT refund_operations_metadata_check CHECK (jsonb_typeof(metadata) = 'object'),
     CONSTRAINT refund_operations_state_check CHECK (

@@ -109,6 +109,11 @@ func (e *Engine) refund(ctx context.Context, l Lease, p permit) finding {
 		f.kind = ErrorNotSent
 		return f
 	}
+	if !l.alive(e.config.Lease) { // suspended since it passed the gate: ctx, which ends then, may not have noticed yet
+		p.drop()
+		f.kind = ErrorNotSent
+		return f
+	}
 	ctx, cancel := context.WithTimeout(ctx, e.config.ProviderTimeout)
 	defer cancel()
 	f.result, f.kind = e.called(p, "refund", l)(provider.setup.Provider.Refund(ctx, l.request()))

@@ -153,19 +153,29 @@ func TestBaselineAndPgbench_KeepTheSameBooks(t *testing.T) {
 	c.duration = 500 * time.Millisecond
 	for _, mix := range []string{"new", "hot", "replays", "conflicts"} {
 		for _, target := range []bench.Target{c.refundd, c.baseline} {
-			r := c.round(t, target, mix, 16, 0)
-			if r.Latency.Count() == 0 || len(r.Other) > 0 {
-				t.Errorf("%s, %s: %d answers as they are to be, besides %v", target.Name, mix, r.Latency.Count(), r.Other)
-			}
+			c.answers(t, target, mix)
 		}
 	}
-	if r := c.round(t, c.refundd, "simulator", 16, 0); r.Latency.Count() == 0 || len(r.Other) > 0 {
-		t.Errorf("refundd, simulator: %d answers as they are to be, besides %v", r.Latency.Count(), r.Other)
-	}
+	c.answers(t, c.refundd, "simulator")
 	if rate := c.pgbench(t, 4); rate <= 0 {
 		t.Errorf("pgbench: %v refunds per second", rate)
 	}
 	c.check(t)
+}
+
+// answers requires that a target answers a mix as it is to be, whatever time a busy machine takes for it.
+func (c *comparison) answers(t *testing.T, target bench.Target, mix string) {
+	t.Helper()
+	for range 40 {
+		r := c.round(t, target, mix, 16, 0)
+		if len(r.Other) > 0 {
+			t.Errorf("%s, %s: answers besides those that are to be: %v", target.Name, mix, r.Other)
+		}
+		if r.Latency.Count() > 0 {
+			return
+		}
+	}
+	t.Errorf("%s, %s: no answer as it is to be", target.Name, mix)
 }
 
 // durable is a Postgres with every promise on.

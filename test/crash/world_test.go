@@ -217,17 +217,19 @@ type row struct {
 	FailureCode string
 }
 
-func (w *world) rows() map[string]row {
-	w.t.Helper()
-	found, err := w.service.DB.Owner.Query(w.t.Context(), `SELECT operation_id, state, coalesce(failure_code, '') FROM refund_operations`)
+func (w *world) rows() map[string]row { return rowsOf(w.t, w.service) }
+
+func rowsOf(t *testing.T, s *harness.Service) map[string]row {
+	t.Helper()
+	found, err := s.DB.Owner.Query(t.Context(), `SELECT operation_id, state, coalesce(failure_code, '') FROM refund_operations`)
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	rows := map[string]row{}
 	var id string
 	var r row
 	if _, err := pgx.ForEachRow(found, []any{&id, &r.State, &r.FailureCode}, func() error { rows[id] = r; return nil }); err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return rows
 }
