@@ -11,7 +11,7 @@ run: ## migrate, seed and serve on a private Postgres, with a tour of curl comma
 test: ## the whole suite, under the race detector
 	@./.ci/need cc
 	@./.ci/need postgres "$$TEST_DATABASE_URL"
-	CGO_ENABLED=1 go test -race -count=1 -p 3 -timeout 15m ./...
+	CGO_ENABLED=1 go test -race -count=1 -p 2 -timeout 15m ./...
 
 lint: ## golangci-lint, built once into the user's cache
 	./.ci/lint

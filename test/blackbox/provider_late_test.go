@@ -118,7 +118,7 @@ func TestA32_ReconciliationSettlesWhileTheFirstCallHangs_ItsLateErrorChangesNoth
 	for i, late := range []harness.Fields{{"mode": "error_after"}, {"mode": "drop_after"}, {"mode": "error_after", "status": 429},
 		{"mode": "error_after", "status": 401}, {"mode": "error_after", "status": 402, "code": "declined"}} {
 		operation, order := fmt.Sprint("K", i), fmt.Sprint("P", i)
-		p.provider.Fault(late["mode"].(string), late, harness.Times(1), harness.After(1500*time.Millisecond))
+		p.provider.Fault(late["mode"].(string), late, harness.Times(1), harness.After(4*time.Second))
 		answered := make(chan harness.Answer, 1)
 		go func() { answered <- p.Refund(operation, order, 4000) }()
 		eventually(t, "the provider executes", func() bool { return len(p.provider.Refunds()) == i+1 })
@@ -205,7 +205,7 @@ func TestA37_SucceededThenFailedDaysLater_IsReversedAndANewRefundMayFollow(t *te
 			says = "pending"
 			p.provider.Fault("pending", harness.Times(1), harness.After(300*time.Millisecond))
 		}
-		p.provider.Fault("fail_later", harness.Times(1), harness.After(1500*time.Millisecond), harness.Fields{"code": c.code})
+		p.provider.Fault("fail_later", harness.Times(1), harness.After(6*time.Second), harness.Fields{"code": c.code})
 		p.refund(operation, order, says)
 		if c.pending {
 			time.Sleep(350 * time.Millisecond)
