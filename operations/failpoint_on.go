@@ -1,4 +1,4 @@
-//go:build failpoints
+//go:build failpoints && linux
 
 package operations
 
@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -59,7 +60,10 @@ func failpoint(name string) {
 			time.Sleep(time.Millisecond)
 		}
 	case armed.act == "stop":
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		// A signal to the process may be taken by another thread, and let this one go on for a while.
+		runtime.LockOSThread()
+		_ = syscall.Tgkill(os.Getpid(), syscall.Gettid(), syscall.SIGSTOP)
+		runtime.UnlockOSThread()
 	default:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {} // whoever got here goes no further

@@ -79,7 +79,7 @@ func (d *dormitory) suspend(place, fault string, lost bool) {
 	_, err := server.Logs.Await(time.Minute, nil, "failpoint "+place)
 	close(asleep)
 	if err != nil {
-		d.t.Fatal(err)
+		d.t.Fatalf("%s: %v\n%s\n%s", operation, err, server.Logs.Text(), d.tenant.Rows())
 	}
 	d.sleepers = append(d.sleepers, server.Process)
 }

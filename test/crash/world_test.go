@@ -170,7 +170,11 @@ func (w *world) await(by, place string, before map[string]int, cells []*cell, p 
 		if n > arrived {
 			arrived, last = n, time.Now()
 		}
-		turns := takesTurns(place) && arrived >= 2 && time.Since(last) > 250*time.Millisecond
+		quiet := 250 * time.Millisecond
+		if arrived < 2 { // all of them in one batch, or the second on its way
+			quiet = 2 * time.Second
+		}
+		turns := takesTurns(place) && arrived > 0 && time.Since(last) > quiet
 		if arrived+through() >= len(cells) || turns || p.Ended() {
 			break
 		}
