@@ -141,8 +141,7 @@ func (e *Engine) judge(calls []*call, orders map[OrderKey]Order, known map[opera
 	claiming := make(map[operationKey]struct{}, len(calls))
 	var passed []int
 	for i, c := range calls {
-		c.permit.drop() // of a try of this transaction that came to nothing
-		c.permit = nil
+		c.dropPermit() // of a try of this transaction that came to nothing
 		orderKey := c.orderKey()
 		order, exists := orders[orderKey]
 		if op, claimed := known[c.key]; claimed {

@@ -8,13 +8,10 @@ import (
 
 // Failure codes of an operation that waits for a human: why it does.
 const (
-	attentionContradictory  = "provider_contradictory"
-	attentionKeyExpired     = "provider_key_expired"
-	attentionTooOld         = "outcome_overdue"
-	attentionPaidAfterAll   = "paid_after_failure"
-	failureLateFailure      = FailureLate
-	failureOverRefund       = FailureOverRefund
-	failureResolvedByPerson = FailureResolvedByOperator
+	attentionContradictory = "provider_contradictory"
+	attentionKeyExpired    = "provider_key_expired"
+	attentionTooOld        = "outcome_overdue"
+	attentionPaidAfterAll  = "paid_after_failure"
 )
 
 // source tells how a finding was come by.
@@ -137,13 +134,13 @@ func (r reservation) resting() schedule {
 }
 
 func (r reservation) failedByPerson() bool {
-	return r.FailureCode != nil && *r.FailureCode == failureResolvedByPerson
+	return r.FailureCode != nil && *r.FailureCode == FailureResolvedByOperator
 }
 
 // held tells whether the order's balance counts the operation's money as in transit.
 func (r reservation) held() bool {
 	return r.open() ||
-		r.State == StateNeedsAttention && (r.FailureCode == nil || *r.FailureCode != failureOverRefund)
+		r.State == StateNeedsAttention && (r.FailureCode == nil || *r.FailureCode != FailureOverRefund)
 }
 
 // paid: the provider shows it as executed. That is never dropped, whatever we believed.
@@ -156,7 +153,7 @@ func (r reservation) paid(c *change, remainder int64) {
 		c.postings = r.post(ledger.Hold)
 		return
 	case r.State == StateFailed, !r.held() && remainder < r.AmountCents:
-		c.state, c.failureCode, c.next = StateNeedsAttention, ptrTo(failureOverRefund), nextSlowest
+		c.state, c.failureCode, c.next = StateNeedsAttention, ptrTo(FailureOverRefund), nextSlowest
 		return
 	case r.held():
 		c.postings = r.post(ledger.Settle)
@@ -172,13 +169,13 @@ func (r reservation) unpaid(c *change, code string) {
 	case r.State == StateFailed:
 		return
 	case r.State == StateSucceeded:
-		code = failureLateFailure
+		code = FailureLate
 		c.postings = r.post(ledger.Reverse)
 	case r.held():
 		c.postings = r.post(ledger.Release)
 	}
 	c.state, c.failureCode, c.doubted, c.next = StateFailed, &code, nil, nextNever
-	if code == failureResolvedByPerson {
+	if code == FailureResolvedByOperator {
 		c.next = nextDaily
 	}
 }

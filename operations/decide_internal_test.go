@@ -11,8 +11,8 @@ func everyDecision(visit func(name string, r reservation, f finding, remainder i
 	bools := []bool{false, true}
 	rows := map[State][]*string{
 		StateReserved: {nil}, StatePending: {nil}, StateSucceeded: {nil},
-		StateFailed:         {ptrTo(DeclineDeclined), ptrTo(FailureLate), ptrTo(failureResolvedByPerson)},
-		StateNeedsAttention: {ptrTo(attentionKeyExpired), ptrTo(attentionPaidAfterAll), ptrTo(failureOverRefund)},
+		StateFailed:         {ptrTo(DeclineDeclined), ptrTo(FailureLate), ptrTo(FailureResolvedByOperator)},
+		StateNeedsAttention: {ptrTo(attentionKeyExpired), ptrTo(attentionPaidAfterAll), ptrTo(FailureOverRefund)},
 	}
 	findings := []finding{
 		{source: sourceRefund, result: ProviderResult{Outcome: OutcomeSucceeded, ProviderRefundID: "p"}},
@@ -27,7 +27,7 @@ func everyDecision(visit func(name string, r reservation, f finding, remainder i
 		{source: sourceLookup, kind: ErrorUnknown}, {source: sourceLookup, kind: ErrorNotSent}, {source: sourceLookup, kind: ErrorMisconfigured},
 		{source: sourceLookup, kind: ErrorNotFound}, {source: sourceLookup, kind: ErrorContradictory},
 		{source: sourceHuman, result: ProviderResult{Outcome: OutcomeSucceeded}},
-		{source: sourceHuman, result: ProviderResult{Outcome: OutcomeDeclined, DeclineCode: failureResolvedByPerson}},
+		{source: sourceHuman, result: ProviderResult{Outcome: OutcomeDeclined, DeclineCode: FailureResolvedByOperator}},
 	}
 	for state, codes := range rows {
 		for _, code := range codes {

@@ -148,7 +148,7 @@ func (d Decision) finding(l Lease, seen finding) finding {
 	f.result.ProviderRefundID = deref(d.ProviderRefundID)
 	f.result.Outcome = OutcomeSucceeded
 	if !d.Succeeded {
-		f.result.Outcome, f.result.DeclineCode = OutcomeDeclined, failureResolvedByPerson
+		f.result.Outcome, f.result.DeclineCode = OutcomeDeclined, FailureResolvedByOperator
 	}
 	return f
 }

@@ -125,10 +125,15 @@ func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
 	}
 }
 
-// refuse answers a call that did nothing.
-func (c *call) refuse(err error) {
+// dropPermit gives the breaker's permit back, if the call has one that it will not use.
+func (c *call) dropPermit() {
 	c.permit.drop()
 	c.permit = nil
+}
+
+// refuse answers a call that did nothing.
+func (c *call) refuse(err error) {
+	c.dropPermit()
 	c.answer <- answer{err: err}
 }
 
@@ -175,8 +180,7 @@ func (e *Engine) replay(c *call, op Operation) {
 		e.resume(c, op)
 		return
 	}
-	c.permit.drop()
-	c.permit = nil
+	c.dropPermit()
 	c.answer <- answer{receipt, err}
 }
 
