@@ -11,7 +11,7 @@ import (
 const (
 	batchSize     = 200              // refunds in one transaction
 	claimers      = 2                // transactions at once: a few large ones beat many small ones
-	readers       = 2                // read-only look-ups of keys at once
+	readers       = 1                // read-only look-ups of keys at once
 	recorders     = 2                // transactions that record outcomes at once
 	batchDeadline = 20 * time.Second // a batch belongs to many callers: no single one's deadline ends it
 )

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,29 +15,18 @@ import (
 // parameters, and a session's settings would be another client's in transaction mode. Set-based statements keep one generic
 // plan, since planning each anew costs more than running it; and because a plan that is kept was made when the tables were
 // as small as they ever are, it may not read any of them from end to end.
-var settings = []string{
-	"SET LOCAL statement_timeout = '5s'",
-	"SET LOCAL lock_timeout = '3s'",
-	"SET LOCAL idle_in_transaction_session_timeout = '5s'",
-	"SET LOCAL plan_cache_mode = force_generic_plan",
-	"SET LOCAL enable_seqscan = off",
-	"SET LOCAL enable_hashjoin = off",
-	"SET LOCAL enable_mergejoin = off",
-}
+const settings = `
+	SELECT set_config('statement_timeout', '5s', true), set_config('lock_timeout', '3s', true),
+		set_config('idle_in_transaction_session_timeout', '5s', true), set_config('plan_cache_mode', 'force_generic_plan', true),
+		set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
-// begin is BEGIN and the settings in one round trip.
-var begin = "BEGIN ISOLATION LEVEL READ COMMITTED; " + strings.Join(settings, "; ")
-
-// readAtOnce runs the queued statements, which only read, in a transaction of their own, all in one round trip.
+// readAtOnce runs the queued statements, which only read, in one round trip. What is sent at once is one transaction, even
+// without BEGIN and COMMIT.
 func readAtOnce(ctx context.Context, pool *pgxpool.Pool, queue func(*pgx.Batch)) error {
 	return onConn(ctx, pool, func(conn *pgxpool.Conn) error {
 		b := &pgx.Batch{}
-		b.Queue("BEGIN READ ONLY")
-		for _, s := range settings {
-			b.Queue(s)
-		}
+		b.Queue(settings)
 		queue(b)
-		b.Queue("COMMIT")
 		return conn.SendBatch(ctx, b).Close()
 	})
 }
@@ -48,7 +36,11 @@ func readAtOnce(ctx context.Context, pool *pgxpool.Pool, queue func(*pgx.Batch))
 // ErrDatabaseUnavailable; where ctx ended first it is ErrDeadlineExceeded.
 func InTx(ctx context.Context, pool *pgxpool.Pool, body func(tx pgx.Tx) error) error {
 	return onConn(ctx, pool, func(conn *pgxpool.Conn) error {
-		return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: begin}, body)
+		tx := &transaction{conn: conn.Conn()}
+		if err := body(tx); err != nil {
+			return errors.Join(err, tx.Rollback(ctx))
+		}
+		return tx.Commit(ctx)
 	})
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 )
 
 type serveCmd struct {
@@ -16,6 +17,7 @@ func (s serveCmd) Run(ctx context.Context, c console) error {
 	if err := s.check(); err != nil {
 		return err
 	}
+	collectSeldom(os.Getenv)
 	config, err := s.serveConfig(s.PoolSize)
 	if err != nil {
 		return err

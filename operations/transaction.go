@@ -1,0 +1,117 @@
+package operations
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// transaction is a pgx.Tx that begins with its first statement: BEGIN, the settings and a first batch are one round trip.
+type transaction struct {
+	conn  *pgx.Conn
+	begun bool
+}
+
+// opening queues what a transaction begins with, and answers how many statements that is.
+func (t *transaction) opening(b *pgx.Batch) int {
+	t.begun = true
+	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
+	b.Queue(settings)
+	return b.Len()
+}
+
+func (t *transaction) begin(ctx context.Context) error {
+	if t.begun {
+		return nil
+	}
+	b := &pgx.Batch{}
+	t.opening(b)
+	return t.conn.SendBatch(ctx, b).Close()
+}
+
+// SendBatch sends b, behind the opening where it is the transaction's first. An error is met again by whoever reads the results.
+func (t *transaction) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if t.begun {
+		return t.conn.SendBatch(ctx, b)
+	}
+	all := &pgx.Batch{}
+	opening := t.opening(all)
+	all.QueuedQueries = append(all.QueuedQueries, b.QueuedQueries...)
+	results := t.conn.SendBatch(ctx, all)
+	for range opening {
+		_, _ = results.Exec()
+	}
+	return results
+}
+
+func (t *transaction) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if err := t.begin(ctx); err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	return t.conn.Exec(ctx, sql, args...)
+}
+
+func (t *transaction) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
+	return t.conn.Query(ctx, sql, args...)
+}
+
+func (t *transaction) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if err := t.begin(ctx); err != nil {
+		return failed{err}
+	}
+	return t.conn.QueryRow(ctx, sql, args...)
+}
+
+// failed is the row of a query that was not sent.
+type failed struct{ err error }
+
+func (f failed) Scan(...any) error { return f.err }
+
+// Commit is an error where Postgres rolled back instead, as it does after a failed statement.
+func (t *transaction) Commit(ctx context.Context) error {
+	if !t.begun {
+		return nil
+	}
+	tag, err := t.conn.Exec(ctx, "commit")
+	if err == nil && tag.String() == "ROLLBACK" {
+		return pgx.ErrTxCommitRollback
+	}
+	return err
+}
+
+// Rollback leaves a connection alone that is broken or has no transaction: the pool closes the one and keeps the other.
+func (t *transaction) Rollback(ctx context.Context) error {
+	if t.conn.IsClosed() || t.conn.PgConn().TxStatus() == 'I' {
+		return nil
+	}
+	_, err := t.conn.Exec(ctx, "rollback")
+	return err
+}
+
+func (t *transaction) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	if err := t.begin(ctx); err != nil {
+		return 0, err
+	}
+	return t.conn.CopyFrom(ctx, table, columns, rows)
+}
+
+func (t *transaction) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
+	return t.conn.Prepare(ctx, name, sql)
+}
+
+// Begin refuses: nothing here nests.
+func (t *transaction) Begin(context.Context) (pgx.Tx, error) { return nil, errors.ErrUnsupported }
+
+// LargeObjects are none of this database's.
+func (t *transaction) LargeObjects() pgx.LargeObjects { return pgx.LargeObjects{} }
+
+// Conn is the connection that the transaction is on.
+func (t *transaction) Conn() *pgx.Conn { return t.conn }
