@@ -12,6 +12,7 @@ const (
 	batchSize     = 200              // refunds in one transaction
 	claimers      = 2                // transactions at once: a few large ones beat many small ones
 	readers       = 1                // read-only look-ups of keys at once
+	gatekeepers   = 1                // look-ups of what may be sent at once
 	recorders     = 2                // transactions that record outcomes at once
 	batchDeadline = 20 * time.Second // a batch belongs to many callers: no single one's deadline ends it
 )

@@ -87,6 +87,7 @@ type Engine struct {
 	config   Config
 	reads    *queue[operationKey, *call] // calls whose key is to be looked up
 	claims   *queue[OrderKey, *call]     // calls for tx 1; those of one order keep their order
+	asks     *queue[operationKey, *ask]  // leases in front of a provider
 	notes    *queue[OrderKey, *note]     // findings for tx 2
 	detached detached                    // calls to providers, which belong to no request
 	metrics  *metrics
@@ -106,6 +107,7 @@ func New(c Config) (*Engine, error) {
 		config:    c,
 		reads:     newQueue[operationKey, *call](c.MaxQueue),
 		claims:    newQueue[OrderKey, *call](c.MaxQueue),
+		asks:      newQueue[operationKey, *ask](noLimit),
 		notes:     newQueue[OrderKey, *note](noLimit),
 		providers: make(map[string]*provider, len(c.Providers)),
 	}
@@ -122,23 +124,24 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// noLimit is the queue's of findings: whoever has one called the provider already, and its number is bounded by that.
+// noLimit is the limit of leases and findings: each belongs to a reservation, and those were limited before.
 const noLimit = int(^uint(0) >> 1)
 
 // Run works off the queues until ctx ends; what is queued or at a provider by then is still answered, what comes later is
 // ErrOverloaded. Every method that refunds or resolves needs it running.
 func (e *Engine) Run(ctx context.Context) error {
-	// Each stage closes when the one before it is empty: reads feed claims, claims feed calls, calls feed notes.
+	// Each stage closes when the one before it is empty: reads feed claims, claims feed calls, calls feed asks and notes.
 	claiming, endClaims := context.WithCancel(context.WithoutCancel(ctx))
-	noting, endNotes := context.WithCancel(context.WithoutCancel(ctx))
+	calling, endCalls := context.WithCancel(context.WithoutCancel(ctx))
 	defer endClaims()
-	defer endNotes()
+	defer endCalls()
 	reads := workers(readers, func() { e.reads.work(ctx, batchSize, e.read) })
 	claims := workers(claimers, func() { e.claims.work(claiming, batchSize, e.execute) })
-	notes := workers(recorders, func() { e.notes.work(noting, batchSize, e.recordAll) })
+	asks := workers(gatekeepers, func() { e.asks.work(calling, batchSize, e.answerAsks) })
+	notes := workers(recorders, func() { e.notes.work(calling, batchSize, e.recordAll) })
 	stages := []func() error{
 		reads.Wait, func() error { endClaims(); return claims.Wait() },
-		func() error { e.detached.drain(); endNotes(); return notes.Wait() },
+		func() error { e.detached.drain(); endCalls(); return errors.Join(asks.Wait(), notes.Wait()) },
 	}
 	for stage := range slices.Values(stages) {
 		if err := stage(); err != nil {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Lease is the right to work on one operation for a while. Every taking of it adds one to the operation's attempts, and that
@@ -116,32 +115,4 @@ func stateNames(states []State) []string {
 		names[i] = string(s)
 	}
 	return names
-}
-
-// maySend is the gate in front of every request to the provider. A process that was suspended past its lease walks away, by
-// the monotonic clock or the wall clock; a key that somebody else works on, or that the provider may have forgotten by the
-// time the call ends, is not sent.
-func (e *Engine) maySend(ctx context.Context, l Lease) (bool, error) {
-	var open bool
-	err := onConn(ctx, e.config.Pool, func(conn *pgxpool.Conn) error {
-		return conn.QueryRow(ctx, `
-			SELECT EXISTS (SELECT FROM refund_operations
-				WHERE tenant_id = $1 AND operation_id = $2 AND state = 'reserved' AND attempts = $3
-					AND clock_timestamp() + $4 * interval '1 millisecond' < provider_key_expires_at)`,
-			l.Operation.TenantID, l.Operation.OperationID, l.attempts,
-			(e.config.ProviderTimeout + keyMargin).Milliseconds()).Scan(&open)
-	})
-	if err != nil {
-		return false, fmt.Errorf("ask whether to send: %w", err)
-	}
-	return open && l.alive(e.config.Lease), nil
-}
-
-// keyMargin is how much earlier than the provider's documented retention we take its key for forgotten: our clocks differ.
-const keyMargin = time.Minute
-
-// alive tells whether the lease has not run out by either of our clocks.
-func (l Lease) alive(lease time.Duration) bool {
-	now := time.Now()
-	return now.Sub(l.taken) < lease && now.Round(0).Sub(l.taken.Round(0)) < lease
 }

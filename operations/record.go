@@ -42,7 +42,7 @@ func (e *Engine) recordAll(notes []*note) {
 		var now, later []*note
 		seen := make(map[operationKey]struct{}, len(rest))
 		for _, n := range rest {
-			key := n.key()
+			key := n.lease.key()
 			if _, again := seen[key]; again {
 				later = append(later, n)
 				continue
@@ -95,10 +95,6 @@ func (n *note) disown() {
 	n.result = ProviderResult{RequestID: n.result.RequestID}
 }
 
-func (n *note) key() operationKey {
-	return operationKey{n.lease.Operation.TenantID, n.lease.Operation.OperationID}
-}
-
 // tx2 locks the orders and then the operations, reads them anew, decides, and writes what changes: states, transfers and
 // history, or nothing of them.
 func (e *Engine) tx2(ctx context.Context, tx pgx.Tx, notes []*note) ([]recorded, error) {
@@ -111,9 +107,9 @@ func (e *Engine) tx2(ctx context.Context, tx pgx.Tx, notes []*note) ([]recorded,
 	var postings []ledger.Posting
 	var events []Event
 	for i, n := range notes {
-		r, found := rows[n.key()]
+		r, found := rows[n.lease.key()]
 		if !found {
-			return nil, fmt.Errorf("record %s: its operation is gone", n.key().OperationID)
+			return nil, fmt.Errorf("record %s: its operation is gone", n.lease.key().OperationID)
 		}
 		orderKey := r.entry().OrderKey
 		c := r.decide(n.finding, remainders[orderKey])
@@ -223,7 +219,7 @@ func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note) (
 	orders := make(map[OrderKey]struct{}, len(notes))
 	taken := make([]time.Time, len(notes))
 	for i, n := range notes {
-		keys[i], taken[i] = n.key(), n.lease.takenAt
+		keys[i], taken[i] = n.lease.key(), n.lease.takenAt
 		orders[n.lease.Operation.entry().OrderKey] = struct{}{}
 	}
 	orderKeys := make([]OrderKey, 0, len(orders))

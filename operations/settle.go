@@ -189,7 +189,7 @@ func (e *Engine) settledAlike(ctx context.Context, d Decision, op Operation) (Op
 func (e *Engine) Due(ctx context.Context, before time.Time, after *Lease, limit int) ([]Lease, error) {
 	var key operationKey
 	if after != nil {
-		key = operationKey{after.Operation.TenantID, after.Operation.OperationID}
+		key = after.key()
 	}
 	taken := time.Now()
 	var due []Lease
@@ -232,7 +232,7 @@ func (e *Engine) Preview(ctx context.Context, l Lease) (Resolution, error) {
 		if err != nil {
 			return err
 		}
-		row, found := rows[operationKey{l.Operation.TenantID, l.Operation.OperationID}]
+		row, found := rows[l.key()]
 		if !found {
 			return fmt.Errorf("preview %s: its operation is gone", l.Operation.OperationID)
 		}
