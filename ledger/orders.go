@@ -79,7 +79,8 @@ func Find(ctx context.Context, tx pgx.Tx, key OrderKey) (Order, error) {
 	return o, nil
 }
 
-// FindByCustomer answers a tenant's orders of one customer, oldest first, at most limit of them.
+// FindByCustomer answers a tenant's orders of one customer, oldest first. Where there are more than limit, it answers any
+// limit of them: however many there are, it reads no more.
 func FindByCustomer(ctx context.Context, tx pgx.Tx, tenantID string, q CustomerQuery, limit int) ([]Order, error) {
 	where, args := `o.tenant_id = $1`, []any{tenantID}
 	if q.ID != nil {
@@ -91,8 +92,8 @@ func FindByCustomer(ctx context.Context, tx pgx.Tx, tenantID string, q CustomerQ
 		where += fmt.Sprintf(` AND lower(o.customer_email) = lower($%d)`, len(args))
 	}
 	args = append(args, limit)
-	rows, err := tx.Query(ctx, fmt.Sprintf(`SELECT %s FROM orders o WHERE %s ORDER BY o.created_at, o.order_id LIMIT $%d`,
-		orderColumns, where, len(args)), args...)
+	rows, err := tx.Query(ctx, fmt.Sprintf(`SELECT %s FROM (SELECT * FROM orders o WHERE %s LIMIT $%d) o
+		ORDER BY o.created_at, o.order_id`, orderColumns, where, len(args)), args...)
 	if err != nil {
 		return nil, fmt.Errorf("find orders: %w", err)
 	}

@@ -138,8 +138,8 @@ CREATE INDEX refund_operations_state_idx ON refund_operations (tenant_id, state,
 -- What an order holds: few rows, however many refunds it has.
 CREATE INDEX refund_operations_held_idx ON refund_operations (tenant_id, order_id)
     WHERE state IN ('reserved', 'pending', 'needs_attention');
--- What reconciliation may find due. A ledger-only refund never is.
-CREATE INDEX refund_operations_due_idx ON refund_operations (next_check_at) WHERE provider IS NOT NULL;
+-- What reconciliation may find due, and in pages. A ledger-only refund never is.
+CREATE INDEX refund_operations_due_idx ON refund_operations (next_check_at, tenant_id, operation_id) WHERE provider IS NOT NULL;
 
 CREATE TABLE ledger_transfers (
     tenant_id      text COLLATE "C" NOT NULL,

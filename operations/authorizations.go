@@ -207,15 +207,15 @@ func (e *Engine) Authorization(ctx context.Context, tenantID, operationID string
 func (e *Engine) AuthorizationsOfCase(ctx context.Context, tenantID, caseID string) ([]Authorization, error) {
 	var found []Authorization
 	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
-		found, err = selectAuthorizations(ctx, tx,
-			`a.tenant_id = $1 AND a.case_id = $2 ORDER BY a.created_at, a.operation_id LIMIT $3`, tenantID, caseID, MaxMatches+1)
+		found, err = selectAuthorizations(ctx, tx, // of too many it reads no more than tells so
+			`WHERE tenant_id = $1 AND case_id = $2 LIMIT $3`, tenantID, caseID, MaxMatches+1)
 		return err
 	})
 	return allMatches(found, err)
 }
 
 func findAuthorization(ctx context.Context, tx pgx.Tx, key operationKey) (Authorization, error) {
-	found, err := selectAuthorizations(ctx, tx, `a.tenant_id = $1 AND a.operation_id = $2`, key.TenantID, key.OperationID)
+	found, err := selectAuthorizations(ctx, tx, `WHERE tenant_id = $1 AND operation_id = $2`, key.TenantID, key.OperationID)
 	if err != nil {
 		return Authorization{}, err
 	}
@@ -225,16 +225,16 @@ func findAuthorization(ctx context.Context, tx pgx.Tx, key operationKey) (Author
 	return found[0], nil
 }
 
-// selectAuthorizations reads approvals a with the operations o that claimed their keys.
-func selectAuthorizations(ctx context.Context, tx pgx.Tx, where string, args ...any) ([]Authorization, error) {
+// selectAuthorizations reads the approvals that picked says, oldest first, with the operations that claimed their keys.
+func selectAuthorizations(ctx context.Context, tx pgx.Tx, picked string, args ...any) ([]Authorization, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT a.tenant_id, a.operation_id, a.case_id, a.order_id, a.amount_cents, a.currency, a.reason, a.metadata,
 			a.approved_by, CASE WHEN a.expires_at < 'infinity' THEN greatest(a.expires_at, '0001-01-01Z') END, a.created_at,
 			CASE WHEN o.state = 'revoked' THEN 'revoked' WHEN o.state IS NOT NULL THEN 'executed'
 			     WHEN a.expires_at <= clock_timestamp() THEN 'expired' ELSE 'open' END
-		FROM refund_authorizations a
+		FROM (SELECT * FROM refund_authorizations `+picked+`) a
 		LEFT JOIN refund_operations o ON o.tenant_id = a.tenant_id AND o.operation_id = a.operation_id
-		WHERE `+where, args...)
+		ORDER BY a.created_at, a.operation_id`, args...)
 	if err != nil {
 		return nil, fmt.Errorf("select authorizations: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Lease is the right to work on one operation for a while. Every taking of it adds one to the operation's attempts, and that
@@ -20,22 +21,24 @@ type Lease struct {
 	sends        bool // nothing was ever sent: the holder sends without looking first
 	paymentRef   string
 	providerKey  string
-	takenAt      time.Time     // by the database's clock
-	lagLeft      time.Duration // until the provider's listing shows all that was ever sent
-	taken        time.Time     // by ours, before the statement that took it
-	attemptedFor string        // who works: a caller's request, reconciliation, a human
+	takenAt      time.Time          // by the database's clock
+	due          pgtype.Timestamptz // since when
+	lagLeft      time.Duration      // until the provider's listing shows all that was ever sent
+	taken        time.Time          // by ours, before the statement that took it
+	attemptedFor string             // who works: a caller's request, reconciliation, a human
 }
 
 // leaseColumns reads a leased operation o of an order p, for scanLease.
 const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.not_sent = o.attempts - 1 AND o.state = 'reserved',
-	p.provider_payment_ref, o.provider_key, c.at,
+	p.provider_payment_ref, o.provider_key, c.at, o.next_check_at,
 	coalesce((greatest(extract(epoch FROM o.last_send_ended + lag.lag - c.at), 0) * 1000000000)::bigint, 0)`
 
 func (e *Engine) scanLease(taken time.Time, layer, who string) func(pgx.CollectableRow) (Lease, error) {
 	return func(row pgx.CollectableRow) (Lease, error) {
 		l := Lease{taken: taken, layer: layer, attemptedFor: who}
 		o := &l.Operation
-		err := row.Scan(append(o.targets(), &l.attempts, &l.notSent, &l.sends, &l.paymentRef, &l.providerKey, &l.takenAt, &l.lagLeft)...)
+		err := row.Scan(append(o.targets(), &l.attempts, &l.notSent, &l.sends, &l.paymentRef, &l.providerKey, &l.takenAt, &l.due,
+			&l.lagLeft)...)
 		l.State = o.State
 		return l, err
 	}

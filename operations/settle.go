@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -185,11 +186,12 @@ func (e *Engine) settledAlike(ctx context.Context, d Decision, op Operation) (Op
 	return op, nil
 }
 
-// Due answers a page of the operations that ClaimDue would take, by their keys, without taking them.
+// Due answers a page of the operations that ClaimDue would take, the longest due first, without taking them. What is looked
+// at meanwhile is due after the time before, and in no later page.
 func (e *Engine) Due(ctx context.Context, before time.Time, after *Lease, limit int) ([]Lease, error) {
-	var key operationKey
+	key, since := operationKey{}, pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
 	if after != nil {
-		key = after.key()
+		key, since = after.key(), after.due
 	}
 	taken := time.Now()
 	var due []Lease
@@ -199,9 +201,9 @@ func (e *Engine) Due(ctx context.Context, before time.Time, after *Lease, limit 
 			SELECT `+leaseColumns+` FROM c, lag, refund_operations o
 			JOIN orders p ON p.tenant_id = o.tenant_id AND p.order_id = o.order_id
 			WHERE o.provider IS NOT NULL AND o.next_check_at < $1 AND o.lease_until <= c.at AND `+dueStates+`
-				AND (o.tenant_id, o.operation_id) > ($2, $3)
-			ORDER BY o.tenant_id, o.operation_id LIMIT $4`,
-			before, key.TenantID, key.OperationID, limit, e.config.ListingLag.Milliseconds())
+				AND (o.next_check_at, o.tenant_id, o.operation_id) > ($2, $3, $4)
+			ORDER BY o.next_check_at, o.tenant_id, o.operation_id LIMIT $6`,
+			before, since, key.TenantID, key.OperationID, e.config.ListingLag.Milliseconds(), limit)
 		if err != nil {
 			return err
 		}
