@@ -79,6 +79,7 @@ func (r *recorder) add(conn *pgx.Conn, sql string, args []any) {
 		r.preamble[conn] = append(r.preamble[conn], sql)
 	case verb == "COMMIT", verb == "ROLLBACK":
 		delete(r.preamble, conn)
+	case verb == "DISCARD": // plans of before
 	default:
 		s := statement{sql, args, slices.Clone(r.preamble[conn])}
 		r.seen[strings.Join(append(s.preamble, sql), ";")] = s

@@ -20,12 +20,29 @@ const settings = `
 		set_config('idle_in_transaction_session_timeout', '5s', true), set_config('plan_cache_mode', 'force_generic_plan', true),
 		set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
+// plansLast is how long a connection keeps its plans. One that was made while a table was empty may take any of its indexes
+// for as good as the primary key, and would walk it for ever after.
+const plansLast = 10 * time.Second
+
+// queueSettings queues the settings, and where plans have become old the end of them. Behind a pooler they may be the plans
+// of any of its connections, which then get new ones as well.
+func queueSettings(conn *pgx.Conn, b *pgx.Batch) {
+	b.Queue(settings)
+	const renewed = "plans renewed"
+	kept := conn.PgConn().CustomData()
+	if at, ok := kept[renewed].(time.Time); ok && time.Since(at) < plansLast {
+		return
+	}
+	kept[renewed] = time.Now()
+	b.Queue("DISCARD PLANS")
+}
+
 // readAtOnce runs the queued statements, which only read, in one round trip. What is sent at once is one transaction, even
 // without BEGIN and COMMIT.
 func readAtOnce(ctx context.Context, pool *pgxpool.Pool, queue func(*pgx.Batch)) error {
 	return onConn(ctx, pool, func(conn *pgxpool.Conn) error {
 		b := &pgx.Batch{}
-		b.Queue(settings)
+		queueSettings(conn.Conn(), b)
 		queue(b)
 		return conn.SendBatch(ctx, b).Close()
 	})

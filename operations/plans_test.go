@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -160,6 +161,74 @@ func TestPlans_LookUpsOfLargeTablesUseAnIndex(t *testing.T) {
 }
 
 // lists are the pages of refunds, the first ones and later ones.
+// A plan that was made and kept while the tables were empty may walk an index from end to end; it does not stay for long.
+func TestPlans_KeptFromAnEmptyDatabase_AreRenewed(t *testing.T) {
+	var pool *pgxpool.Pool
+	p := newPaying(t, func(c *operations.Config) {
+		config := c.Pool.Config()
+		config.MaxConns = 1
+		var err error
+		if pool, err = pgxpool.NewWithConfig(context.Background(), config); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		c.Pool = pool
+	})
+	readAKey := func() {
+		t.Helper()
+		if _, err := p.Refund(t.Context(), "acme", "nobody"); !errors.Is(err, operations.ErrRefundNotFound) {
+			t.Fatal(err)
+		}
+	}
+	p.exec(`ALTER TABLE refund_operations SET (autovacuum_enabled = false)`)
+	readAKey() // which keeps its plan
+	for _, sql := range fill {
+		if !strings.HasPrefix(sql, "VACUUM") {
+			p.exec(sql)
+		}
+	}
+	if before := keptPlan(t, pool); strings.Contains(before, "refund_operations_pkey") {
+		t.Fatalf("the plan of the empty database is as good as it can be, so that this test shows nothing:\n%s", before)
+	}
+	if err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+		delete(conn.Conn().PgConn().CustomData(), "plans renewed") // as if they had been for long
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	readAKey()
+	if after := keptPlan(t, pool); !strings.Contains(after, "refund_operations_pkey") {
+		t.Errorf("a key is still read by the plan of an empty database:\n%s", after)
+	}
+}
+
+// keptPlan is the plan that the pool's one connection keeps for reading keys.
+func keptPlan(t *testing.T, pool *pgxpool.Pool) string {
+	t.Helper()
+	var lines []string
+	err := pool.AcquireFunc(t.Context(), func(conn *pgxpool.Conn) error {
+		var name string
+		err := conn.QueryRow(t.Context(), `SELECT name FROM pg_prepared_statements
+			WHERE statement LIKE '%FROM unnest($1::text[], $2::text[]) AS k%JOIN refund_operations o%' AND statement NOT LIKE '%FOR NO KEY%'`).Scan(&name)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.Exec(t.Context(), `SET plan_cache_mode = force_generic_plan`); err != nil {
+			return err
+		}
+		rows, err := conn.Query(t.Context(), `EXPLAIN EXECUTE "`+name+`" ('{}', '{}')`, pgx.QueryExecModeSimpleProtocol)
+		if err != nil {
+			return err
+		}
+		lines, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n")
+}
+
 func (p *plans) lists() []lookup {
 	// Of a window of a few pages, sorting them all may be cheaper; these hold most of what there is.
 	before, after := ptr(time.Now().Add(-24*time.Hour)), ptr(time.Now().Add(-40*24*time.Hour))

@@ -18,7 +18,7 @@ type transaction struct {
 func (t *transaction) opening(b *pgx.Batch) int {
 	t.begun = true
 	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	b.Queue(settings)
+	queueSettings(t.conn, b)
 	return b.Len()
 }
 
