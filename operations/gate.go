@@ -24,7 +24,7 @@ type admission struct {
 // time the call ends, is not sent. Leases that arrive while the gate is asked share its next statement.
 func (e *Engine) maySend(ctx context.Context, l Lease) (bool, error) {
 	q := &ask{lease: l, answer: make(chan admission, 1)}
-	if err := e.asks.put(l.key(), q); err != nil {
+	if err := e.asks.put(l.key(), q, noDeadline); err != nil {
 		return false, err
 	}
 	select {

@@ -2,7 +2,9 @@ package operations
 
 import (
 	"context"
+	"math"
 	"sync"
+	"time"
 )
 
 // queue collects the work that arrives while earlier batches run. Items of one lane keep their order and are never in two
@@ -15,14 +17,23 @@ type queue[K comparable, T any] struct {
 	lanes   map[K]*lane[K, T]
 	ready   []*lane[K, T] // lanes with waiting items and none in a batch, first come first served
 	waiting int
+	lag     time.Duration // how long the first item of the latest batch had waited
 	closed  bool
 }
 
 type lane[K comparable, T any] struct {
 	key     K
-	items   []T
+	items   []queued[T]
 	running bool
 }
+
+type queued[T any] struct {
+	item T
+	at   time.Time
+}
+
+// noDeadline is the time that is left to an item which is to be worked off however long it waits.
+const noDeadline = time.Duration(math.MaxInt64)
 
 func newQueue[K comparable, T any](limit int) *queue[K, T] {
 	q := &queue[K, T]{limit: limit, lanes: make(map[K]*lane[K, T])}
@@ -30,11 +41,13 @@ func newQueue[K comparable, T any](limit int) *queue[K, T] {
 	return q
 }
 
-// put appends item to its lane, or answers ErrOverloaded when the queue is full or closed.
-func (q *queue[K, T]) put(key K, item T) error {
+// put appends item to its lane, or answers ErrOverloaded: when the queue is full or closed, or when the wait is longer than
+// the time that is left to the item.
+func (q *queue[K, T]) put(key K, item T, left time.Duration) error {
+	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.waiting >= q.limit {
+	if q.closed || q.waiting >= q.limit || q.wait(now) > left {
 		return ErrOverloaded
 	}
 	l := q.lanes[key]
@@ -42,13 +55,24 @@ func (q *queue[K, T]) put(key K, item T) error {
 		l = &lane[K, T]{key: key}
 		q.lanes[key] = l
 	}
-	l.items = append(l.items, item)
+	l.items = append(l.items, queued[T]{item, now})
 	q.waiting++
 	if len(l.items) == 1 && !l.running {
 		q.ready = append(q.ready, l)
 		q.arrived.Signal()
 	}
 	return nil
+}
+
+// wait is how long a new item has to expect to wait: as long as those did whose turn is now or was last. The caller holds mu.
+func (q *queue[K, T]) wait(now time.Time) time.Duration {
+	switch {
+	case q.waiting == 0:
+		return 0
+	case len(q.ready) == 0:
+		return q.lag
+	}
+	return max(q.lag, now.Sub(q.ready[0].items[0].at))
 }
 
 // depth is how many items wait.
@@ -87,15 +111,20 @@ func (q *queue[K, T]) take(size int) ([]T, []*lane[K, T]) {
 	for len(q.ready) == 0 && !q.closed {
 		q.arrived.Wait()
 	}
-	var items []T
+	items := make([]T, 0, min(size, q.waiting))
 	var lanes []*lane[K, T]
+	if len(q.ready) > 0 {
+		q.lag = time.Since(q.ready[0].items[0].at)
+	}
 	for len(q.ready) > 0 && len(items) < size {
 		l := q.ready[0]
 		q.ready[0] = nil
 		q.ready = q.ready[1:]
 		n := min(size-len(items), len(l.items))
-		items = append(items, l.items[:n]...)
-		l.items = append([]T(nil), l.items[n:]...)
+		for _, taken := range l.items[:n] {
+			items = append(items, taken.item)
+		}
+		l.items = append([]queued[T](nil), l.items[n:]...)
 		l.running = true
 		lanes = append(lanes, l)
 	}

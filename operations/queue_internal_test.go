@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -51,7 +52,7 @@ func TestQueue(t *testing.T) {
 				})
 			}
 			for i, l := range lanes {
-				if err := q.put(l, i); err != nil {
+				if err := q.put(l, i, noDeadline); err != nil {
 					t.Errorf("put: %v", err)
 				}
 			}
@@ -74,11 +75,11 @@ func TestQueue(t *testing.T) {
 		t.Parallel()
 		q := newQueue[string, int](1000)
 		for i := range 500 {
-			if err := q.put("hot", i); err != nil {
+			if err := q.put("hot", i, noDeadline); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := q.put("cold", 500); err != nil {
+		if err := q.put("cold", 500, noDeadline); err != nil {
 			t.Fatal(err)
 		}
 		first, lanes := q.take(200)
@@ -92,16 +93,40 @@ func TestQueue(t *testing.T) {
 	t.Run("FullOrClosed_Refuses", func(t *testing.T) {
 		t.Parallel()
 		q := newQueue[int, int](1)
-		if err := q.put(1, 1); err != nil {
+		if err := q.put(1, 1, noDeadline); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.put(2, 2); !errors.Is(err, ErrOverloaded) {
+		if err := q.put(2, 2, noDeadline); !errors.Is(err, ErrOverloaded) {
 			t.Errorf("a full queue answers %v", err)
 		}
 		q.take(1)
 		q.close()
-		if err := q.put(2, 2); !errors.Is(err, ErrOverloaded) {
+		if err := q.put(2, 2, noDeadline); !errors.Is(err, ErrOverloaded) {
 			t.Errorf("a closed queue answers %v", err)
+		}
+	})
+	t.Run("LongerWaitThanTimeLeft_Refuses", func(t *testing.T) {
+		t.Parallel()
+		q := newQueue[int, int](100)
+		if err := q.put(1, 1, time.Nanosecond); err != nil {
+			t.Fatalf("an empty queue answers %v", err)
+		}
+		time.Sleep(20 * time.Millisecond)
+		if err := q.put(2, 2, 10*time.Millisecond); !errors.Is(err, ErrOverloaded) {
+			t.Errorf("behind one that waits for 20 ms, one with 10 ms left is answered %v", err)
+		}
+		if err := q.put(2, 2, time.Hour); err != nil {
+			t.Errorf("behind one that waits for 20 ms, one with an hour left is answered %v", err)
+		}
+		_, lanes := q.take(1) // which had waited for 20 ms; the next one has not, so far
+		if err := q.put(1, 3, 10*time.Millisecond); !errors.Is(err, ErrOverloaded) {
+			t.Errorf("behind a batch that waited for 20 ms, one with 10 ms left is answered %v", err)
+		}
+		q.release(lanes)
+		_, lanes = q.take(100)
+		q.release(lanes)
+		if err := q.put(1, 4, 10*time.Millisecond); err != nil {
+			t.Errorf("an empty queue answers %v", err)
 		}
 	})
 }

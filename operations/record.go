@@ -30,7 +30,7 @@ type recorded struct {
 // its own ends it.
 func (e *Engine) record(f finding) recorded {
 	n := &note{finding: f, done: make(chan recorded, 1)}
-	if err := e.notes.put(n.lease.Operation.entry().OrderKey, n); err != nil {
+	if err := e.notes.put(n.lease.Operation.entry().OrderKey, n, noDeadline); err != nil {
 		return recorded{err: err}
 	}
 	return <-n.done

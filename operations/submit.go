@@ -90,6 +90,14 @@ type call struct {
 
 func (c *call) orderKey() OrderKey { return OrderKey{TenantID: c.TenantID, OrderID: c.OrderID} }
 
+// left is the time until the caller's deadline.
+func (c *call) left() time.Duration {
+	if deadline, ok := c.ctx.Deadline(); ok {
+		return time.Until(deadline)
+	}
+	return noDeadline
+}
+
 type answer struct {
 	receipt Receipt
 	err     error
@@ -111,7 +119,7 @@ func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
 		queued:      time.Now(),
 		answer:      make(chan answer, 1),
 	}
-	if err := e.reads.put(c.key, c); err != nil {
+	if err := e.reads.put(c.key, c, c.left()); err != nil {
 		return Receipt{}, err
 	}
 	select {
@@ -167,7 +175,7 @@ func (e *Engine) read(calls []*call) {
 			continue
 		}
 		c.queued = time.Now()
-		if err := e.claims.put(c.orderKey(), c); err != nil {
+		if err := e.claims.put(c.orderKey(), c, c.left()); err != nil {
 			c.refuse(err)
 		}
 	}
