@@ -19,8 +19,8 @@ type Result struct {
 	Took        time.Duration    // for which it was counted
 	Answered    int64            // requests that ended in the counted time and were answered as they are to be
 	Shed        int64            // that were answered 503
-	Latency     *Histogram       // of answers as they are to be, to requests that began in the counted time
-	ShedLatency *Histogram       // of 503
+	Latency     *Histogram       // of Answered; of an open loop from when the request was to be sent
+	ShedLatency *Histogram       // of Shed, from when the request was sent
 	Other       map[string]int64 // anything else, by status and code or by error, warm-up included
 	Late        time.Duration    // the longest that a request of an open loop waited for a free connection; its latency includes it
 	Cost        Cost
@@ -52,6 +52,7 @@ type Summary struct {
 	Median, Min, Max  float64 // answers per second
 	Latency, Shedding *Histogram
 	ShedPerSecond     float64
+	Shed              int64
 	Other             map[string]int64
 	Answered          int64
 	Took              time.Duration
@@ -89,7 +90,6 @@ func summarize(rounds []Result) Summary {
 		Latency: new(Histogram), Shedding: new(Histogram), Other: make(map[string]int64), Cost: first.Cost,
 	}
 	rates := make([]float64, 0, len(rounds))
-	var shed int64
 	for i, r := range rounds {
 		rates = append(rates, r.PerSecond())
 		s.Latency.Merge(r.Latency)
@@ -97,7 +97,7 @@ func summarize(rounds []Result) Summary {
 		s.Answered += r.Answered
 		s.Took += r.Took
 		s.Memory = r.Memory
-		shed += r.Shed
+		s.Shed += r.Shed
 		for what, n := range r.Other {
 			s.Other[what] += n
 		}
@@ -108,7 +108,7 @@ func summarize(rounds []Result) Summary {
 	slices.Sort(rates)
 	s.Min, s.Max = rates[0], rates[len(rates)-1]
 	s.Median = (rates[(len(rates)-1)/2] + rates[len(rates)/2]) / 2
-	s.ShedPerSecond = float64(shed) / s.Took.Seconds()
+	s.ShedPerSecond = float64(s.Shed) / s.Took.Seconds()
 	return s
 }
 

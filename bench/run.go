@@ -243,6 +243,7 @@ func (w *worker) send(ctx context.Context, q *request, n int64, began time.Time)
 	if q.kind.moves() {
 		q.keys.sent.add(n)
 	}
+	sent := time.Now()
 	answer, err := w.conn.exchange(q.raw)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -251,7 +252,7 @@ func (w *worker) send(ctx context.Context, q *request, n int64, began time.Time)
 		w.run.note(cause(err))
 		return w.redial(ctx)
 	}
-	w.run.count(q, n, answer, began)
+	w.run.count(q, n, answer, began, sent)
 	return !answer.last || w.redial(ctx)
 }
 
@@ -268,11 +269,11 @@ func (w *worker) redial(ctx context.Context) bool {
 	return true
 }
 
-// count sorts an answer.
-func (r *run) count(q *request, n int64, a response, began time.Time) {
+// count sorts an answer. What is counted arrived in the counted time. A refund's latency is from when it was to be sent; a
+// refusal's from when it was sent, since that is what the target's haste is seen by.
+func (r *run) count(q *request, n int64, a response, began, sent time.Time) {
 	now := time.Now()
-	counted := !began.Before(r.warm)
-	inTime := !now.Before(r.warm) && now.Before(r.end)
+	counted := !now.Before(r.warm) && now.Before(r.end)
 	switch {
 	case q.kind.expects(a.status) && (a.status >= 400 || bytes.Contains(a.body, q.operation)):
 		if q.kind.moves() {
@@ -284,15 +285,11 @@ func (r *run) count(q *request, n int64, a response, began time.Time) {
 		}
 		if counted {
 			r.latency.add(now.Sub(began))
-		}
-		if inTime {
 			r.answered.Add(1)
 		}
 	case a.status == 503:
 		if counted {
-			r.refused.add(now.Sub(began))
-		}
-		if inTime {
+			r.refused.add(now.Sub(sent))
 			r.shed.Add(1)
 		}
 		if code := member(a.body, "code"); code != "overloaded" {
