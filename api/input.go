@@ -219,8 +219,8 @@ func (in *input) metadata(pairs map[string]*string) map[string]string {
 			return nil
 		}
 		in.blame("/metadata", textFault(k, maxMetadataKey))
-		if *v != "" {
-			in.blame("/metadata/"+escapePointer(k), textFault(*v, maxMetadataValue))
+		if code := textFault(*v, maxMetadataValue); code != "" && *v != "" {
+			in.blame("/metadata/"+escapePointer(k), code)
 		}
 		taken[k] = *v
 	}
