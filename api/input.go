@@ -315,20 +315,29 @@ func jsonOnly(h http.Header) error {
 	return nil
 }
 
+// usualBody is the size, in bytes, up to which room is made for a body that did not arrive yet.
+const usualBody = 4 << 10
+
 // readBody reads to the body's end, so that the server notices from then on when the connection closes.
 func readBody(r *http.Request) ([]byte, error) {
-	tooLarge := &rejection{code: codeRequestTooLarge}
 	if r.ContentLength > maxBody {
-		return nil, tooLarge
+		return nil, &rejection{code: codeRequestTooLarge}
 	}
-	raw, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	var raw []byte
+	var err error
+	if r.ContentLength >= 0 && r.ContentLength <= usualBody {
+		raw = make([]byte, r.ContentLength)
+		_, err = io.ReadFull(r.Body, raw) // the server meets the body's end along with its last byte
+	} else {
+		raw, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, operations.ErrDeadlineExceeded
 	case err != nil:
 		return nil, errTruncated
 	case len(raw) > maxBody:
-		return nil, tooLarge
+		return nil, &rejection{code: codeRequestTooLarge}
 	}
 	return raw, nil
 }

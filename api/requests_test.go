@@ -1,7 +1,11 @@
 package api
 
 import (
+	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -329,6 +333,48 @@ func TestBodies_OfTheLargestSizeAreTaken(t *testing.T) {
 		a := s.do(t, "PUT", "/v1/orders/A", body+" ", func(r *http.Request) { r.ContentLength = length })
 		if a.text("code") != "request_too_large" || a.text("money_moved") != "no" {
 			t.Errorf("64 KiB and one: %d %s", a.status, a.raw)
+		}
+	}
+}
+
+func TestBodies_ThatEndEarlyAreRefused(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const sent = `{"operation_id":"k","order_id":"A","amount_cents":1}`
+	for _, framing := range []string{
+		fmt.Sprintf("Content-Length: %d\r\n\r\n", len(sent)+1), fmt.Sprintf("Content-Length: %d\r\n\r\n", usualBody+1),
+		fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n", len(sent)+1),
+	} {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		fmt.Fprintf(conn, "POST /v1/refunds HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n%s%s",
+			s.secret, framing, sent)
+		if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400") || !strings.Contains(string(answer), "did not arrive completely") {
+			t.Errorf("%q: %v %s", framing, err, answer)
+		}
+	}
+}
+
+func TestRouter_FindsFixedPathsAndParametersAlike(t *testing.T) {
+	t.Parallel()
+	rt := newRouter((&server{}).routes())
+	for sent, want := range map[string][2]string{
+		"/v1/refunds":                {"/v1/refunds", ""},
+		"/v1/refunds/":               {"unknown", ""},
+		"/v1/refunds/k":              {"/v1/refunds/{operation_id}", "k"},
+		"/v1/refunds/{operation_id}": {"/v1/refunds/{operation_id}", "{operation_id}"},
+		"/v1%2Frefunds":              {"unknown", ""},
+	} {
+		m := rt.find(httptest.NewRequestWithContext(t.Context(), http.MethodGet, sent, nil))
+		if id, _ := m.param("operation_id"); m.label() != want[0] || id != want[1] {
+			t.Errorf("%s is found as %s of %q, want %v", sent, m.label(), id, want)
 		}
 	}
 }
