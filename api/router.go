@@ -34,7 +34,8 @@ type route struct {
 // router finds a route by the path as it was sent, which chi's own dispatch sees only where Go can not rebuild it.
 type router struct {
 	mux   *chi.Mux
-	paths map[string]*path
+	paths map[string]*path // by pattern
+	fixed map[string]*path // those without parameters, which need no search
 }
 
 // path is all the methods of one pattern.
@@ -54,12 +55,15 @@ type match struct {
 }
 
 func newRouter(routes []route) router {
-	rt := router{mux: chi.NewRouter(), paths: map[string]*path{}}
+	rt := router{mux: chi.NewRouter(), paths: map[string]*path{}, fixed: map[string]*path{}}
 	for _, r := range routes {
 		p := rt.paths[r.pattern]
 		if p == nil {
 			p = &path{pattern: r.pattern, methods: map[string]*route{}}
 			rt.paths[r.pattern] = p
+			if !strings.Contains(r.pattern, "{") {
+				rt.fixed[r.pattern] = p
+			}
 			rt.mux.Get(r.pattern, http.NotFound) // the mux only finds patterns; the method is looked up in the path
 		}
 		p.methods[r.method] = &r
@@ -76,16 +80,23 @@ func newRouter(routes []route) router {
 
 func (rt router) find(r *http.Request) match {
 	sent := sentPath(r.URL)
-	found := chi.NewRouteContext()
-	p := rt.paths[rt.mux.Find(found, http.MethodGet, sent)]
+	p, params := rt.search(sent)
 	if p == nil {
 		return match{names: naming(namesUnknown(sent))}
 	}
-	m := match{path: p, route: p.methods[r.Method], names: p.names, params: found.URLParams}
+	m := match{path: p, route: p.methods[r.Method], names: p.names, params: params}
 	if m.route != nil {
 		m.names = m.route.names
 	}
 	return m
+}
+
+func (rt router) search(sent string) (*path, chi.RouteParams) {
+	if p := rt.fixed[sent]; p != nil {
+		return p, chi.RouteParams{}
+	}
+	found := chi.NewRouteContext()
+	return rt.paths[rt.mux.Find(found, http.MethodGet, sent)], found.URLParams
 }
 
 // sentPath is the path as it was sent. RawPath is empty where escaping Path anew gives the very bytes that were sent.
