@@ -83,7 +83,7 @@ func showReceipt(r operations.Receipt) reply {
 	case operations.StatusPending:
 		rep.status, rep.retryAfter = http.StatusAccepted, wholeSeconds(r.RetryAfter)
 		rep.location = refundsPath + "/" + r.Operation.OperationID
-		shown.NextAction, shown.RetryAfterSeconds = nextWait, &rep.retryAfter
+		shown.NextAction, shown.RetryAfterSeconds = nextWait, new(rep.retryAfter)
 	}
 	rep.body = &shown
 	return rep
