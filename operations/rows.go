@@ -42,16 +42,17 @@ func queueOperations(b *pgx.Batch, keys []operationKey, found func(map[operation
 		FROM unnest($1::text[], $2::text[]) AS k (tenant_id, operation_id)
 		JOIN refund_operations o ON o.tenant_id = k.tenant_id AND o.operation_id = k.operation_id`,
 		tenants, ids).Query(func(rows pgx.Rows) error {
-		operations, err := pgx.CollectRows(rows, scanOperation)
-		if err != nil {
-			return err
-		}
-		known := make(map[operationKey]Operation, len(operations))
-		for _, o := range operations {
+		known := make(map[operationKey]Operation, len(keys))
+		var o Operation
+		_, err := pgx.ForEachRow(rows, o.targets(), func() error {
 			known[operationKey{o.TenantID, o.OperationID}] = o
+			o = Operation{} // no row is scanned over what an earlier one holds
+			return nil
+		})
+		if err == nil {
+			found(known)
 		}
-		found(known)
-		return nil
+		return err
 	})
 }
 
