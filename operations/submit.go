@@ -73,8 +73,8 @@ func (r *Refusal) Error() string { return r.Err.Error() }
 
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// call is a request on its way through the engine. Its refund_id is minted before the first try: a row is this call's if
-// and only if it carries it.
+// call is a request on its way through the engine. Its refund_id is minted before the first try of its transaction, and
+// empty until then: a row is this call's if and only if it carries it.
 type call struct {
 	Request
 	ctx         context.Context
@@ -106,17 +106,11 @@ type answer struct {
 // Submit refunds once. A Receipt says what this call did, an error why nothing that is known of was done: a Refusal or its
 // sentinel when the operation's row was read, else ErrOverloaded, ErrDatabaseUnavailable or ErrDeadlineExceeded.
 func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return Receipt{}, fmt.Errorf("mint refund id: %w", err)
-	}
 	c := &call{
 		Request:     r,
 		ctx:         ctx,
 		key:         operationKey{r.TenantID, r.OperationID},
 		fingerprint: Fingerprint(r.OrderID, r.AmountCents),
-		refundID:    id.String(),
-		queued:      time.Now(),
 		answer:      make(chan answer, 1),
 	}
 	if err := e.reads.put(c.key, c, c.left()); err != nil {
@@ -174,11 +168,20 @@ func (e *Engine) read(calls []*call) {
 			e.replay(c, op)
 			continue
 		}
-		c.queued = time.Now()
-		if err := e.claims.put(c.orderKey(), c, c.left()); err != nil {
+		if err := e.enqueue(c); err != nil {
 			c.refuse(err)
 		}
 	}
+}
+
+// enqueue sends the call on to tx 1.
+func (e *Engine) enqueue(c *call) error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("mint refund id: %w", err)
+	}
+	c.refundID, c.queued = id.String(), time.Now()
+	return e.claims.put(c.orderKey(), c, c.left())
 }
 
 // replay answers the call from its operation's row: the one check that the sequential path and the lost race share.
@@ -207,15 +210,15 @@ func (c *call) judge(op Operation) (Receipt, error) {
 		return Receipt{Status: StatusAlreadyProcessed, Operation: op, Replayed: true}, nil
 	case StateReserved:
 		if op.LeaseLeft > 0 {
-			return Receipt{}, &Refusal{Err: ErrInProgress, Operation: &op, RetryAfter: min(op.LeaseLeft, leaseRetry)}
+			return Receipt{}, &Refusal{Err: ErrInProgress, Operation: new(op), RetryAfter: min(op.LeaseLeft, leaseRetry)}
 		}
 		return c.pending(op), nil
 	case StatePending:
 		return c.pending(op), nil
 	case StateFailed:
-		return Receipt{}, &Refusal{Err: ErrDeclined, Operation: &op, Replayed: true}
+		return Receipt{}, &Refusal{Err: ErrDeclined, Operation: new(op), Replayed: true}
 	case StateNeedsAttention:
-		return Receipt{}, &Refusal{Err: ErrNeedsAttention, Operation: &op}
+		return Receipt{}, &Refusal{Err: ErrNeedsAttention, Operation: new(op)}
 	default:
 		return Receipt{}, fmt.Errorf("operation %s in unknown state %q", op.OperationID, op.State)
 	}
