@@ -308,3 +308,32 @@ func TestAuthorizationsOfCase(t *testing.T) {
 		t.Errorf("one too many: %v", err)
 	}
 }
+
+func TestAuthorizationsOfCase_ShowsEachRefundItsOwn(t *testing.T) {
+	b := newBundle(t)
+	b.order("P", 1000)
+	want := map[string]operations.Operation{}
+	for i, change := range []func(*operations.Request){
+		func(r *operations.Request) { r.Reason, r.Metadata = ptr("late"), map[string]string{"a": "1", "b": "2"} },
+		func(r *operations.Request) { r.Metadata = map[string]string{"b": "3"} },
+		func(r *operations.Request) { r.Metadata = map[string]string{} },
+		func(r *operations.Request) { r.Reason, r.Metadata = ptr("broken"), map[string]string{} },
+	} {
+		r := b.approve(fmt.Sprintf("K-%d", i), "P", 1)
+		change(&r)
+		made := b.submit(r)
+		expect(t, made, operations.StatusProcessed)
+		want[r.OperationID] = made.receipt.Operation
+	}
+	found, err := b.AuthorizationsOfCase(t.Context(), tenant, "case-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]operations.Operation{}
+	for _, a := range found {
+		got[a.OperationID] = *a.Refund
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("refunds (-executed +shown):\n%s", diff)
+	}
+}
