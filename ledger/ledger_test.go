@@ -283,9 +283,9 @@ func TestPost(t *testing.T) {
 			}
 		}
 		entry := func(order, id string, amount int64) ledger.Posting {
-			return ledger.Debit(ledger.Entry{
+			return ledger.Hold(ledger.Entry{
 				OrderKey: ledger.OrderKey{TenantID: "a", OrderID: order}, OperationID: id, AmountCents: amount, Currency: "USD",
-			})
+			}, 1)
 		}
 		for name, postings := range map[string][]ledger.Posting{
 			"one too large":     {entry("P", "1", 10001)},
@@ -315,9 +315,9 @@ func TestPost(t *testing.T) {
 	t.Run("OfAnUnknownOrder_IsAnError", func(t *testing.T) {
 		db := books(t)
 		err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
-			return ledger.Post(t.Context(), tx, time.Now(), []ledger.Posting{ledger.Debit(ledger.Entry{
+			return ledger.Post(t.Context(), tx, time.Now(), []ledger.Posting{ledger.Hold(ledger.Entry{
 				OrderKey: ledger.OrderKey{TenantID: "a", OrderID: "nowhere"}, OperationID: "K", AmountCents: 1, Currency: "USD",
-			})})
+			}, 1)})
 		})
 		if err == nil {
 			t.Error("debited an order that does not exist")

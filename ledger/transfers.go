@@ -51,9 +51,6 @@ type Posting struct {
 // Change is what the transfer does to its order's balance, in minor units.
 func (p Posting) Change() int64 { return p.AmountCents * accounts[p.kind].balance }
 
-// Debit refunds without a provider: merchant → customer, the whole of the operation.
-func Debit(e Entry) Posting { return Posting{e, KindRefund, 1} }
-
 // Hold reserves the money of a refund at a provider: merchant → in_transit.
 func Hold(e Entry, seq int) Posting { return Posting{e, KindHold, seq} }
 
@@ -104,6 +101,27 @@ func Lock(b *pgx.Batch, keys []OrderKey, found func([]Order)) {
 		return nil
 	})
 }
+
+// Debit is the part of a statement that posts the first transfer of each operation that its CTE claimed returned, with
+// tenant_id, operation_id, order_id, amount_cents, currency, provider and created_at: a refund where there is no provider, else
+// a hold. The orders are locked by the caller, who also checked their remainders, and each one's balance changes once, by the
+// sum; the CHECK on the order refuses what would exceed the capture all the same. The statement then knows how many rows
+// posted and changed have: as many as claimed has operations, and orders.
+var Debit = fmt.Sprintf(`
+	posted AS (
+		INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
+			amount_cents, currency, created_at)
+		SELECT tenant_id, operation_id, 1, CASE WHEN provider IS NULL THEN '%s' ELSE '%s' END,
+			CASE WHEN provider IS NULL THEN '%s' ELSE '%s' END, CASE WHEN provider IS NULL THEN '%s' ELSE '%s' END,
+			amount_cents, currency, created_at
+		FROM claimed
+		RETURNING 1
+	), changed AS (
+		UPDATE orders o SET refunded_cents = o.refunded_cents + d.amount_cents
+		FROM (SELECT tenant_id, order_id, sum(amount_cents)::bigint AS amount_cents FROM claimed GROUP BY tenant_id, order_id) d
+		WHERE o.tenant_id = d.tenant_id AND o.order_id = d.order_id
+		RETURNING 1
+	)`, KindRefund, KindHold, accounts[KindRefund].debit, accounts[KindHold].debit, accounts[KindRefund].credit, accounts[KindHold].credit)
 
 // Post writes transfers, all at the time at, and changes each order's balance once by their sum. The orders are locked by
 // the caller, who also checked their remainders; the CHECK on the order refuses what would exceed the capture all the same.

@@ -49,14 +49,9 @@ func (e *Engine) claim(ctx context.Context, tx pgx.Tx, calls []*call) ([]verdict
 	if err != nil {
 		return nil, err
 	}
-	var postings []ledger.Posting
 	var events []Event
 	for _, i := range won {
-		postings = append(postings, openingTransfer(*verdicts[i].stored))
 		events = append(events, calls[i].openingEvents(*verdicts[i].stored)...)
-	}
-	if err := ledger.Post(ctx, tx, at, postings); err != nil {
-		return nil, err
 	}
 	err = e.appendEvents(ctx, tx, events)
 	failpoint("reserve.uncommitted")
@@ -206,8 +201,8 @@ func (e *Engine) admit(c *call, order Order) error {
 	return nil
 }
 
-// insertClaims claims the keys of the calls that passed and answers the places of those whose row this INSERT returned: they
-// alone are to be debited. The others' keys were claimed by somebody else between the re-reading and the INSERT.
+// insertClaims claims the keys of the calls that passed, debits them, and answers the places of those whose row this INSERT
+// returned: no others were debited. The others' keys were claimed by somebody else between the re-reading and the INSERT.
 func (e *Engine) insertClaims(ctx context.Context, tx pgx.Tx, at time.Time, calls []*call, passed []int, verdicts []verdict) (
 	won []int, err error,
 ) {
@@ -219,15 +214,21 @@ func (e *Engine) insertClaims(ctx context.Context, tx pgx.Tx, at time.Time, call
 			return nil, err
 		}
 	}
-	refundIDs, err := rows.insert(ctx, tx, at, e.config)
+	claimed, err := rows.insert(ctx, tx, at, e.config)
 	if err != nil {
 		return nil, err
 	}
-	for _, refundID := range refundIDs {
+	orders := make(map[OrderKey]struct{}, len(claimed.refundIDs))
+	for _, refundID := range claimed.refundIDs {
 		i := place[refundID]
 		op := calls[i].opening(verdicts[i].order, at)
 		verdicts[i].stored = &op
 		won = append(won, i)
+		orders[calls[i].orderKey()] = struct{}{}
+	}
+	if claimed.posted != len(won) || claimed.changed != len(orders) {
+		return nil, fmt.Errorf("debit %d operations on %d orders: %d transfers, %d orders changed",
+			len(won), len(orders), claimed.posted, claimed.changed)
 	}
 	return won, nil
 }
@@ -243,14 +244,6 @@ func (c *call) opening(order Order, at time.Time) Operation {
 		o.State, o.SettledAt = StateSucceeded, &at
 	}
 	return o
-}
-
-// openingTransfer is an operation's first: a debit, or a hold until the provider's outcome is known.
-func openingTransfer(o Operation) ledger.Posting {
-	if o.Provider == nil {
-		return ledger.Debit(o.entry())
-	}
-	return ledger.Hold(o.entry(), 1)
 }
 
 // openingEvents begin the history of an operation at a provider; a refund without one has none.
@@ -297,10 +290,16 @@ func (e *Engine) addClaim(r *claimRows, o Operation) error {
 	return nil
 }
 
-// insert claims the keys in sorted order and answers the refund_ids of the rows that are new. A reservation is born with its
-// lease, and as one that is being sent.
-func (r *claimRows) insert(ctx context.Context, tx pgx.Tx, at time.Time, c Config) ([]string, error) {
-	rows, err := tx.Query(ctx, `
+// claimed is what the claiming statement did.
+type claimed struct {
+	refundIDs       []string // of the rows that are new
+	posted, changed int      // transfers and orders
+}
+
+// claimAndDebit is where money moves: the claim of the key, under its primary key, and the debit of what was claimed, in one
+// statement. A reservation is born with its lease, and as one that is being sent.
+var claimAndDebit = `
+	WITH claimed AS (
 		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
 			reason, metadata, state, created_at, settled_at, provider, provider_key, provider_key_expires_at, attempts,
 			lease_until, last_send_ended)
@@ -316,17 +315,27 @@ func (r *claimRows) insert(ctx context.Context, tx pgx.Tx, at time.Time, c Confi
 				provider, provider_key, retention)
 		ORDER BY n.tenant_id COLLATE "C", n.operation_id COLLATE "C"
 		ON CONFLICT (tenant_id, operation_id) DO NOTHING
-		RETURNING refund_id::text`,
+		RETURNING tenant_id, operation_id, refund_id, order_id, amount_cents, currency, provider, created_at
+	), ` + ledger.Debit + `
+	SELECT refund_id::text, (SELECT count(*) FROM posted), (SELECT count(*) FROM changed) FROM claimed`
+
+// insert claims the keys in sorted order and debits those that are new.
+func (r *claimRows) insert(ctx context.Context, tx pgx.Tx, at time.Time, c Config) (claimed, error) {
+	var done claimed
+	rows, err := tx.Query(ctx, claimAndDebit,
 		r.tenants, r.ids, r.fingerprints, r.refunds, r.orders, r.amounts, r.currencies, r.reasons, r.metadata,
 		r.states, r.providers, r.providerKeys, r.retentions, at, c.Lease.Milliseconds(), c.ProviderTimeout.Milliseconds())
 	if err != nil {
-		return nil, fmt.Errorf("claim keys: %w", err)
+		return done, fmt.Errorf("claim keys: %w", err)
 	}
-	won, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("claim keys: %w", err)
+	var refundID string
+	if _, err := pgx.ForEachRow(rows, []any{&refundID, &done.posted, &done.changed}, func() error {
+		done.refundIDs = append(done.refundIDs, refundID)
+		return nil
+	}); err != nil {
+		return done, fmt.Errorf("claim keys: %w", err)
 	}
-	return won, nil
+	return done, nil
 }
 
 func encodeMetadata(m map[string]string) (string, error) {
