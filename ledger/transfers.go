@@ -105,10 +105,12 @@ func Lock(b *pgx.Batch, keys []OrderKey, found func([]Order)) {
 // Debit is the part of a statement that posts the first transfer of each operation that its CTE claimed returned, with
 // tenant_id, operation_id, order_id, amount_cents, currency, provider and created_at: a refund where there is no provider, else
 // a hold. The orders are locked by the caller, who also checked their remainders, and each one's balance changes once, by the
-// sum; the CHECK on the order refuses what would exceed the capture all the same. The statement then knows how many rows
-// posted and changed have: as many as claimed has operations, and orders.
+// sum; the CHECK on the order refuses what would exceed the capture all the same. Reading the CTE balanced is an error, a
+// division by zero, where a transfer or an order's change is missing.
 var Debit = fmt.Sprintf(`
-	posted AS (
+	sums AS MATERIALIZED (
+		SELECT tenant_id, order_id, sum(amount_cents)::bigint AS amount_cents FROM claimed GROUP BY tenant_id, order_id
+	), posted AS (
 		INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
 			amount_cents, currency, created_at)
 		SELECT tenant_id, operation_id, 1, CASE WHEN provider IS NULL THEN '%s' ELSE '%s' END,
@@ -117,10 +119,12 @@ var Debit = fmt.Sprintf(`
 		FROM claimed
 		RETURNING 1
 	), changed AS (
-		UPDATE orders o SET refunded_cents = o.refunded_cents + d.amount_cents
-		FROM (SELECT tenant_id, order_id, sum(amount_cents)::bigint AS amount_cents FROM claimed GROUP BY tenant_id, order_id) d
-		WHERE o.tenant_id = d.tenant_id AND o.order_id = d.order_id
+		UPDATE orders o SET refunded_cents = o.refunded_cents + s.amount_cents
+		FROM sums s WHERE o.tenant_id = s.tenant_id AND o.order_id = s.order_id
 		RETURNING 1
+	), balanced AS MATERIALIZED (
+		SELECT 1 / ((SELECT count(*) FROM posted) = (SELECT count(*) FROM claimed)
+			AND (SELECT count(*) FROM changed) = (SELECT count(*) FROM sums))::int AS yes
 	)`, KindRefund, KindHold, accounts[KindRefund].debit, accounts[KindHold].debit, accounts[KindRefund].credit, accounts[KindHold].credit)
 
 // Post writes transfers, all at the time at, and changes each order's balance once by their sum. The orders are locked by

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 const (
@@ -57,7 +55,7 @@ func (e *Engine) tx1(ctx context.Context, calls []*call) (again []*call, err err
 			c.began = began
 		}
 	}
-	err = InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+	err = inTransaction(ctx, e.config.Pool, func(tx *transaction) (err error) {
 		verdicts, err = e.claim(ctx, tx, calls)
 		return err
 	})

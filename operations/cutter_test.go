@@ -2,7 +2,9 @@ package operations_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"io"
 	"net"
 	"net/url"
@@ -93,11 +95,11 @@ func (c *cutter) serve(client net.Conn, server string) {
 		if err != nil {
 			return
 		}
-		if bytes.Contains(message, []byte("commit\x00")) && c.armed.CompareAndSwap(true, false) {
+		if commits(message) && c.armed.CompareAndSwap(true, false) {
 			c.cuts.Add(1)
 			if c.after {
 				silent.Store(true)
-				if _, err := upstream.Write(message); err == nil {
+				if passUntilAnswered(client, upstream, message) == nil {
 					<-answered
 				}
 			}
@@ -105,6 +107,31 @@ func (c *cutter) serve(client net.Conn, server string) {
 		}
 		if _, err := upstream.Write(message); err != nil {
 			return
+		}
+	}
+}
+
+// commits tells a COMMIT that is sent as text, and one that is prepared, whose name the driver makes of its text.
+func commits(message []byte) bool {
+	digest := sha256.Sum256([]byte("commit"))
+	switch message[0] {
+	case 'Q':
+		return bytes.Contains(message, []byte("commit\x00"))
+	case 'B':
+		return bytes.Contains(message, []byte("stmtcache_"+hex.EncodeToString(digest[:24])))
+	}
+	return false
+}
+
+// passUntilAnswered forwards a message, and what follows it up to the one that asks for the server's answer.
+func passUntilAnswered(client io.Reader, upstream io.Writer, message []byte) error {
+	for {
+		if _, err := upstream.Write(message); err != nil || message[0] == 'Q' || message[0] == 'S' {
+			return err
+		}
+		var err error
+		if message, err = readMessage(client); err != nil {
+			return err
 		}
 	}
 }

@@ -52,6 +52,11 @@ func readAtOnce(ctx context.Context, pool *pgxpool.Pool, queue func(*pgx.Batch))
 // body is pure SQL, and a claim that committed unheard is found again by its refund_id. What stays unreachable is
 // ErrDatabaseUnavailable; where ctx ended first it is ErrDeadlineExceeded.
 func InTx(ctx context.Context, pool *pgxpool.Pool, body func(tx pgx.Tx) error) error {
+	return inTransaction(ctx, pool, func(tx *transaction) error { return body(tx) })
+}
+
+// inTransaction is InTx for a body that may end the transaction itself.
+func inTransaction(ctx context.Context, pool *pgxpool.Pool, body func(tx *transaction) error) error {
 	return onConn(ctx, pool, func(conn *pgxpool.Conn) error {
 		tx := &transaction{conn: conn.Conn()}
 		if err := body(tx); err != nil {

@@ -10,8 +10,8 @@ import (
 
 // transaction is a pgx.Tx that begins with its first statement: BEGIN, the settings and a first batch are one round trip.
 type transaction struct {
-	conn  *pgx.Conn
-	begun bool
+	conn         *pgx.Conn
+	begun, ended bool
 }
 
 // opening queues what a transaction begins with, and answers how many statements that is.
@@ -72,12 +72,24 @@ type failed struct{ err error }
 
 func (f failed) Scan(...any) error { return f.err }
 
+// commitWith sends b and the transaction's end in one round trip: what is wrong with a row must be an error of its statement.
+func (t *transaction) commitWith(ctx context.Context, b *pgx.Batch) error {
+	b.Queue(commit)
+	if err := t.SendBatch(ctx, b).Close(); err != nil {
+		return err
+	}
+	t.ended = true
+	return nil
+}
+
+const commit = "commit"
+
 // Commit is an error where Postgres rolled back instead, as it does after a failed statement.
 func (t *transaction) Commit(ctx context.Context) error {
-	if !t.begun {
+	if !t.begun || t.ended {
 		return nil
 	}
-	tag, err := t.conn.Exec(ctx, "commit")
+	tag, err := t.conn.Exec(ctx, commit)
 	if err == nil && tag.String() == "ROLLBACK" {
 		return pgx.ErrTxCommitRollback
 	}
