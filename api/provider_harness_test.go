@@ -226,7 +226,7 @@ func (p *provided) wantOrder(t *testing.T, orderID string, refunded, held int) {
 // eventually waits for what comes by time.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within 20 s: %s", what)
 		}
