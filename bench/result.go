@@ -130,11 +130,11 @@ func Print(w io.Writer, summaries []Summary) error {
 		if s.Rate > 0 {
 			load += fmt.Sprintf("@%.0f/s", s.Rate)
 		}
-		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%.0f\t%.0f–%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%.0f\t%s\t%s\t\n",
+		_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%.0f\t%.0f–%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%.0f\t%s\t%s\t\n",
 			s.Target, s.Mix, load, s.Median, s.Min, s.Max,
 			millis(s.Latency, 0.5), millis(s.Latency, 0.9), millis(s.Latency, 0.99), millis(s.Latency, 0.999),
 			micros(s.PerAnswer(s.Cost.Service)), micros(s.PerAnswer(s.Cost.Postgres)), micros(s.PerAnswer(s.Cost.Provider)),
-			micros(s.PerAnswer(s.Cost.Generator)), s.Cost.WALBytes/max(s.Answered, 1), s.Memory>>20, s.ShedPerSecond,
+			micros(s.PerAnswer(s.Cost.Generator)), s.Cost.WALBytes/max(s.Answered, 1), mebibytes(s.Memory), s.ShedPerSecond,
 			millis(s.Shedding, 0.99), share(s))
 	}
 	if err := out.Flush(); err != nil {
@@ -170,6 +170,13 @@ func micros(d time.Duration) string {
 		return "-"
 	}
 	return fmt.Sprintf("%d", d.Microseconds())
+}
+
+func mebibytes(n int64) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d", n>>20)
 }
 
 func share(s Summary) string {

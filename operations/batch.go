@@ -81,7 +81,7 @@ func (e *Engine) oneByOne(ctx context.Context, calls []*call) {
 			if err != nil {
 				c.refuse(err)
 			}
-			if waitedTooLong(err) {
+			if staysLocked(err) {
 				locked[orderKey] = err
 			}
 			rest = again

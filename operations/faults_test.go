@@ -15,33 +15,48 @@ func TestSubmitUnderFaults(t *testing.T) {
 	t.Parallel()
 
 	t.Run("OnePoisonedRowAmongAHundred_SpoilsNoOther", func(t *testing.T) {
-		b := newBundle(t)
-		b.order("P", 10000)
-		b.order("Q", 10000)
-		g := b.gate()
-		var all []<-chan outcome
-		for i := range 100 {
-			r := b.approve(fmt.Sprintf("K-%d", i), []string{"P", "Q"}[i%2], 10)
-			if i == 42 {
-				nul := "a\x00b" // the HTTP contract refuses it; Postgres does too (22021)
-				r.Reason = &nul
-			}
-			all = append(all, b.start(t.Context(), r))
-		}
-		b.until("all wait", func() bool { return b.Waiting() == 100 })
-		g.open()
-		for i, done := range all {
-			got := wait(t, done)
-			if i == 42 {
-				if got.err == nil {
-					t.Error("the poisoned refund succeeded")
+		t.Parallel()
+		const raise = `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF NEW.reason = 'poison' THEN RAISE EXCEPTION 'no' %s; END IF; RETURN NULL; END $$;
+			CREATE %s TRIGGER refused AFTER INSERT ON refund_operations %s FOR EACH ROW EXECUTE FUNCTION refuse()`
+		for _, c := range []struct{ name, reason, ddl string }{
+			{"Encoding", "a\x00b", ""}, // the HTTP contract refuses it; Postgres does too (22021)
+			{"Trigger", "poison", fmt.Sprintf(raise, "", "", "")},
+			{"Privilege", "poison", fmt.Sprintf(raise, "USING ERRCODE = 'insufficient_privilege'", "", "")},
+			{"AtCommit", "poison", fmt.Sprintf(raise, "", "CONSTRAINT", "DEFERRABLE INITIALLY DEFERRED")},
+		} {
+			t.Run(c.name, func(t *testing.T) {
+				b := newBundle(t)
+				b.order("P", 10000)
+				b.order("Q", 10000)
+				if c.ddl != "" {
+					b.exec(c.ddl)
 				}
-				continue
-			}
-			expect(t, got, operations.StatusProcessed)
-		}
-		if p, q := b.moved("P"), b.moved("Q"); p != 490 || q != 500 {
-			t.Errorf("moved %d and %d, want 490 and 500", p, q)
+				g := b.gate()
+				var all []<-chan outcome
+				for i := range 100 {
+					r := b.approve(fmt.Sprintf("K-%d", i), []string{"P", "Q"}[i%2], 10)
+					if i == 42 {
+						r.Reason = &c.reason
+					}
+					all = append(all, b.start(t.Context(), r))
+				}
+				b.until("all wait", func() bool { return b.Waiting() == 100 })
+				g.open()
+				for i, done := range all {
+					got := wait(t, done)
+					if i == 42 {
+						if got.err == nil {
+							t.Error("the poisoned refund succeeded")
+						}
+						continue
+					}
+					expect(t, got, operations.StatusProcessed)
+				}
+				if p, q := b.moved("P"), b.moved("Q"); p != 490 || q != 500 {
+					t.Errorf("moved %d and %d, want 490 and 500", p, q)
+				}
+			})
 		}
 	})
 

@@ -125,18 +125,19 @@ func transient(err error) bool {
 	}
 }
 
-// poisoned tells whether one row of a batch may have spoilt it for the others: bad data (class 22), a constraint (class
-// 23), or a wait that reached its limit (55P03, 57014).
+// poisoned tells whether one row of a batch may have spoilt it for the others: Postgres refused what it would refuse again,
+// such as bad data (class 22), a constraint (class 23) or whatever a trigger raises, or a wait reached its limit.
 func poisoned(err error) bool {
-	code := sqlState(err)
-	return class(code) == "22" || class(code) == "23" || waitedTooLong(err)
+	return waitedTooLong(err) || sqlState(err) != "" && !transient(err)
 }
 
 // waitedTooLong tells a lock (55P03) or a statement (57014) that reached its limit.
 func waitedTooLong(err error) bool {
-	code := sqlState(err)
-	return code == "55P03" || code == "57014"
+	return staysLocked(err) || sqlState(err) == "57014"
 }
+
+// staysLocked tells a lock that somebody else holds for longer than we wait.
+func staysLocked(err error) bool { return sqlState(err) == "55P03" }
 
 // sqlState answers Postgres's five-character code for err, or the empty string where err is not Postgres's.
 func sqlState(err error) string {

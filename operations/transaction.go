@@ -74,7 +74,7 @@ func (f failed) Scan(...any) error { return f.err }
 
 // commitWith sends b and the transaction's end in one round trip: what is wrong with a row must be an error of its statement.
 func (t *transaction) commitWith(ctx context.Context, b *pgx.Batch) error {
-	b.Queue(commit)
+	b.Queue(commit).Exec(committed)
 	if err := t.SendBatch(ctx, b).Close(); err != nil {
 		return err
 	}
@@ -90,10 +90,18 @@ func (t *transaction) Commit(ctx context.Context) error {
 		return nil
 	}
 	tag, err := t.conn.Exec(ctx, commit)
-	if err == nil && tag.String() == "ROLLBACK" {
+	if err != nil {
+		return err
+	}
+	return committed(tag)
+}
+
+// committed holds COMMIT's own word against it: of a transaction that failed it is ROLLBACK.
+func committed(tag pgconn.CommandTag) error {
+	if tag.String() != "COMMIT" {
 		return pgx.ErrTxCommitRollback
 	}
-	return err
+	return nil
 }
 
 // Rollback leaves a connection alone that is broken or has no transaction: the pool closes the one and keeps the other.

@@ -32,7 +32,7 @@ type benchLoad struct {
 	Answered    int64            `json:"answered"`
 	CPU         benchCPU         `json:"cpu_us_per_answer"`
 	WALBytes    int64            `json:"wal_bytes_per_answer"`
-	Memory      int64            `json:"service_memory_bytes"`
+	Memory      *int64           `json:"service_memory_bytes"`
 	OthersCPUs  *float64         `json:"others_cpus"`
 }
 
@@ -84,7 +84,10 @@ func benchLoadOf(s bench.Summary) benchLoad {
 		CPU: benchCPU{
 			perAnswer(s, s.Cost.Service), perAnswer(s, s.Cost.Postgres), perAnswer(s, s.Cost.Provider), perAnswer(s, s.Cost.Generator),
 		},
-		WALBytes: s.Cost.WALBytes / max(s.Answered, 1), Memory: s.Memory,
+		WALBytes: s.Cost.WALBytes / max(s.Answered, 1),
+	}
+	if s.Memory > 0 {
+		l.Memory = &s.Memory
 	}
 	if s.Cost.Others >= 0 {
 		cpus := s.Cost.Others.Seconds() / s.Took.Seconds()
