@@ -55,6 +55,9 @@ func (q *queue[K, T]) put(key K, item T, left time.Duration) error {
 		l = &lane[K, T]{key: key}
 		q.lanes[key] = l
 	}
+	if q.waiting == 0 {
+		q.lag = 0 // of a time that is over
+	}
 	l.items = append(l.items, queued[T]{item, now})
 	q.waiting++
 	if len(l.items) == 1 && !l.running {
