@@ -17,7 +17,6 @@ type queue[K comparable, T any] struct {
 	lanes   map[K]*lane[K, T]
 	ready   []*lane[K, T] // lanes with waiting items and none in a batch, first come first served
 	waiting int
-	lag     time.Duration // how long the first item of the latest batch had waited
 	closed  bool
 }
 
@@ -47,16 +46,13 @@ func (q *queue[K, T]) put(key K, item T, left time.Duration) error {
 	now := time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed || q.waiting >= q.limit || q.wait(now) > left {
+	l := q.lanes[key]
+	if q.closed || q.waiting >= q.limit || q.wait(l, now) > left {
 		return ErrOverloaded
 	}
-	l := q.lanes[key]
 	if l == nil {
 		l = &lane[K, T]{key: key}
 		q.lanes[key] = l
-	}
-	if q.waiting == 0 {
-		q.lag = 0 // of a time that is over
 	}
 	l.items = append(l.items, queued[T]{item, now})
 	q.waiting++
@@ -67,15 +63,16 @@ func (q *queue[K, T]) put(key K, item T, left time.Duration) error {
 	return nil
 }
 
-// wait is how long a new item has to expect to wait: as long as those did whose turn is now or was last. The caller holds mu.
-func (q *queue[K, T]) wait(now time.Time) time.Duration {
-	switch {
-	case q.waiting == 0:
-		return 0
-	case len(q.ready) == 0:
-		return q.lag
+// wait is how long a new item of a lane has to expect to wait: as long as those did who are next, in the queue and in the lane.
+// The caller holds mu.
+func (q *queue[K, T]) wait(l *lane[K, T], now time.Time) (d time.Duration) {
+	if len(q.ready) > 0 {
+		d = now.Sub(q.ready[0].items[0].at)
 	}
-	return max(q.lag, now.Sub(q.ready[0].items[0].at))
+	if l != nil && len(l.items) > 0 {
+		d = max(d, now.Sub(l.items[0].at))
+	}
+	return d
 }
 
 // depth is how many items wait.
@@ -116,9 +113,6 @@ func (q *queue[K, T]) take(size int) ([]T, []*lane[K, T]) {
 	}
 	items := make([]T, 0, min(size, q.waiting))
 	var lanes []*lane[K, T]
-	if len(q.ready) > 0 {
-		q.lag = time.Since(q.ready[0].items[0].at)
-	}
 	for len(q.ready) > 0 && len(items) < size {
 		l := q.ready[0]
 		q.ready[0] = nil

@@ -107,29 +107,29 @@ func TestQueue(t *testing.T) {
 	})
 	t.Run("LongerWaitThanTimeLeft_Refuses", func(t *testing.T) {
 		t.Parallel()
-		q := newQueue[int, int](100)
-		if err := q.put(1, 1, time.Nanosecond); err != nil {
-			t.Fatalf("an empty queue answers %v", err)
+		q := newQueue[string, int](100)
+		put := func(lane string, left time.Duration, want error) {
+			t.Helper()
+			if err := q.put(lane, 0, left); !errors.Is(err, want) {
+				t.Errorf("one of %s with %v left is answered %v, want %v", lane, left, err, want)
+			}
 		}
-		time.Sleep(20 * time.Millisecond)
-		if err := q.put(2, 2, 10*time.Millisecond); !errors.Is(err, ErrOverloaded) {
-			t.Errorf("behind one that waits for 20 ms, one with 10 ms left is answered %v", err)
-		}
-		if err := q.put(2, 2, time.Hour); err != nil {
-			t.Errorf("behind one that waits for 20 ms, one with an hour left is answered %v", err)
-		}
-		_, lanes := q.take(1) // which had waited for 20 ms; the next one has not, so far
-		if err := q.put(1, 3, 10*time.Millisecond); !errors.Is(err, ErrOverloaded) {
-			t.Errorf("behind a batch that waited for 20 ms, one with 10 ms left is answered %v", err)
-		}
-		q.release(lanes)
-		time.Sleep(20 * time.Millisecond)
+		const short, long = 200 * time.Millisecond, time.Hour
+		put("A", time.Nanosecond, nil) // nobody waits
+		time.Sleep(2 * short)
+		put("B", short, ErrOverloaded)
+		put("B", long, nil)
+		_, lanes := q.take(1) // of A
+		put("A", long, nil)
+		time.Sleep(2 * short)
+		_, more := q.take(100) // all but the one that waits for A's turn to end
+		put("A", short, ErrOverloaded)
+		put("C", short, nil)
+		q.release(append(lanes, more...))
 		_, lanes = q.take(100)
 		q.release(lanes)
-		for i := range 3 { // whose time has nothing to do with that of those before
-			if err := q.put(i, i, 10*time.Millisecond); err != nil {
-				t.Errorf("a queue that was empty answers %v", err)
-			}
+		for _, lane := range []string{"A", "B", "C"} { // how long those before had waited is over
+			put(lane, short, nil)
 		}
 	})
 }
