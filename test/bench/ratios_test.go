@@ -38,7 +38,7 @@ func BenchmarkRatios(b *testing.B) {
 			clients, best = n, rate
 		}
 	}
-	var reference []float64
+	var reference, peaks []float64
 	for _, connections := range []int{1, 64, 256} {
 		for range *rounds { // what is compared takes turns, so that it meets the same moods of the machine
 			for _, mix := range []string{"new", "replays", "hot", "conflicts"} {
@@ -57,10 +57,11 @@ func BenchmarkRatios(b *testing.B) {
 	c.check(b)
 	peak := find(c.summaries(), "refundd", "new", 256).Median
 	for range *rounds {
+		peaks = append(peaks, c.round(b, c.refundd, "new", 256, 0).PerSecond())
 		c.round(b, c.refundd, "new", *flood, 5*peak)
 	}
 	c.check(b)
-	c.report(b, clients, max(best, median(reference)))
+	c.report(b, clients, max(best, median(reference)), median(peaks))
 }
 
 func (c *comparison) summaries() []bench.Summary { return bench.Summarize(c.results) }
@@ -75,7 +76,7 @@ func find(summaries []bench.Summary, target, mix string, connections int) bench.
 }
 
 // report prints everything, and the ratios beside their goals.
-func (c *comparison) report(b *testing.B, clients int, pgbench float64) {
+func (c *comparison) report(b *testing.B, clients int, pgbench, peak float64) {
 	b.Helper()
 	all := c.summaries()
 	if err := bench.Print(os.Stdout, all); err != nil {
@@ -102,7 +103,7 @@ func (c *comparison) report(b *testing.B, clients int, pgbench float64) {
 	// What 256 connections and a provider that takes 10 ms allow.
 	ratio("refunds through the simulator, 256 connections, to connections / latency", ours("simulator", 256).Median, 256/0.010, "at least 0.8, or the CPU is the limit")
 	flooded := ours("new", *flood)
-	ratio("goodput at 5 times the capacity, to the peak", flooded.Median, ours("new", 256).Median, "at least 0.8")
+	ratio("goodput at 5 times the capacity, to the peak", flooded.Median, peak, "at least 0.8")
 	fmt.Fprintf(out, "503 at 5 times the capacity, p99\t%v\tat most 100ms\n", flooded.Shedding.Quantile(0.99))
 	fmt.Fprintf(out, "answers at 5 times the capacity, 503 included\t%.0f/s\tCPU of all parts for each: %.0f µs\n",
 		float64(flooded.Answered+flooded.Shed)/flooded.Took.Seconds(),
