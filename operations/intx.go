@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -121,7 +122,7 @@ func transient(err error) bool {
 	case "40001", "40P01", "57P01", "57P02", "57P03", "53300", "25006", "25P03":
 		return true
 	default:
-		return class(code) == "08"
+		return strings.HasPrefix(code, "08")
 	}
 }
 
@@ -140,26 +141,15 @@ func waitedTooLong(err error) bool {
 func staysLocked(err error) bool { return sqlState(err) == "55P03" }
 
 // sqlState answers Postgres's five-character code for err, or the empty string where err is not Postgres's.
-func sqlState(err error) string {
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) {
-		return ""
-	}
-	return pgErr.Code
-}
+func sqlState(err error) string { return refusalOf(err).Code }
 
 // constraintOf names the constraint that err is about, or is empty.
-func constraintOf(err error) string {
-	var pgErr *pgconn.PgError
-	if !errors.As(err, &pgErr) {
-		return ""
-	}
-	return pgErr.ConstraintName
-}
+func constraintOf(err error) string { return refusalOf(err).ConstraintName }
 
-func class(code string) string {
-	if len(code) < 2 {
-		return ""
+// refusalOf is what Postgres said, empty where err is not Postgres's.
+func refusalOf(err error) pgconn.PgError {
+	if said, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return *said
 	}
-	return code[:2]
+	return pgconn.PgError{}
 }

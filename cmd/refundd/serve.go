@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 )
 
 type serveCmd struct {
@@ -17,7 +16,7 @@ func (s serveCmd) Run(ctx context.Context, c console) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	collectSeldom(os.Getenv)
+	collectSeldom()
 	config, err := s.serveConfig(s.PoolSize)
 	if err != nil {
 		return err
