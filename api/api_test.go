@@ -35,7 +35,8 @@ func TestRefunds_MoveOnceAndReplay(t *testing.T) {
 		t.Errorf("other amount: %d %s", other.status, other.raw)
 	}
 	tooMuch := s.do(t, "POST", "/v1/refunds", `{"operation_id":"op-2","order_id":"A-1001","amount_cents":5002}`)
-	if tooMuch.text("code") != "amount_exceeds_refundable" || tooMuch.text("money_moved") != "no" {
+	if tooMuch.text("code") != "amount_exceeds_refundable" || tooMuch.text("money_moved") != "no" ||
+		tooMuch.body["refundable_cents"] != 5001.0 {
 		t.Errorf("more than the remainder: %d %s", tooMuch.status, tooMuch.raw)
 	}
 	order := s.do(t, "GET", "/v1/orders/A-1001", "")

@@ -40,6 +40,8 @@ type problem struct {
 	FailureCode *string    `json:"failure_code,omitzero"`
 	CreatedAt   *timestamp `json:"created_at,omitzero"`
 	SettledAt   *timestamp `json:"settled_at,omitzero"`
+	// Of amount_exceeds_refundable: what the order's refunds leave of its capture, read under its lock.
+	RefundableCents *int64 `json:"refundable_cents,omitzero"`
 
 	cause error // for the log
 	allow string
@@ -116,6 +118,7 @@ func (p *problem) add(r *operations.Refusal) {
 	if p.RetryAfterSeconds > 0 && r.RetryAfter > 0 {
 		p.RetryAfterSeconds = wholeSeconds(r.RetryAfter)
 	}
+	p.RefundableCents = r.Refundable
 	if r.Operation == nil {
 		return
 	}

@@ -93,7 +93,7 @@ var kinds = map[string]kind{
 	"authorization_revoked": {422, false, no, nextAuthorize, 0, "Authorization revoked",
 		"The approval was withdrawn."},
 	"amount_exceeds_refundable": {422, false, no, nextAuthorize, 0, "Amount exceeds refundable",
-		"The order's refunds would exceed what was captured."},
+		"The order's refunds would exceed what was captured; refundable_cents is what is left."},
 	"currency_mismatch": {422, false, no, nextFix, 0, "Currency mismatch",
 		"The currency is not the order's."},
 	"order_immutable": {422, false, no, nextFix, 0, "Order immutable",

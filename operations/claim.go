@@ -183,7 +183,7 @@ func (c *call) allowed(order Order, exists bool, t terms) error {
 	case a != nil && (a.orderID != c.OrderID || a.amountCents != c.AmountCents || a.currency != order.Currency):
 		return ErrAuthorizationMismatch
 	case c.AmountCents > order.RefundableCents():
-		return ErrAmountExceedsRefundable
+		return &Refusal{Err: ErrAmountExceedsRefundable, Refundable: ptrTo(order.RefundableCents())}
 	default:
 		return nil
 	}

@@ -67,6 +67,7 @@ type Refusal struct {
 	Operation  *Operation    // nil where no refund holds the key, or where it is another refund
 	RetryAfter time.Duration // where waiting helps
 	Replayed   bool          // ErrDeclined: an earlier call was told so already
+	Refundable *int64        // ErrAmountExceedsRefundable: the locked order's remainder, in minor units
 }
 
 func (r *Refusal) Error() string { return r.Err.Error() }

@@ -165,6 +165,7 @@ func TestSubmit(t *testing.T) {
 		amounts := []int64{4000, 5000, 2000, 1000, 1, 1} // the third does not fit, the fourth fills the rest
 		want := []error{nil, nil, operations.ErrAmountExceedsRefundable, nil, operations.ErrAmountExceedsRefundable,
 			operations.ErrAmountExceedsRefundable}
+		refundable := map[int]int64{2: 1000, 4: 0, 5: 0} // as the calls before them left it
 		var all []<-chan outcome
 		for i, amount := range amounts {
 			all = append(all, b.start(t.Context(), b.approve(fmt.Sprintf("K-%d", i), "P", amount)))
@@ -172,8 +173,15 @@ func TestSubmit(t *testing.T) {
 		}
 		g.open()
 		for i, done := range all {
-			if got := wait(t, done); !errors.Is(got.err, want[i]) {
+			got := wait(t, done)
+			if !errors.Is(got.err, want[i]) {
 				t.Errorf("refund %d of %d: got %s, want %v", i, amounts[i], got, want[i])
+			}
+			if left, refused := refundable[i]; refused {
+				var r *operations.Refusal
+				if !errors.As(got.err, &r) || r.Refundable == nil || *r.Refundable != left {
+					t.Errorf("refund %d of %d is refused as %+v, with %d left", i, amounts[i], r, left)
+				}
 			}
 		}
 		if got := b.moved("P"); got != 10000 {

@@ -87,6 +87,7 @@ func (x exchange) problemFaults() error {
 	if want := x.moved(p.Code, advice.MoneyMoved); !strings.Contains(want, p.MoneyMoved) {
 		differ("money_moved", p.MoneyMoved, want)
 	}
+	differ("says what is refundable", p.RefundableCents != nil, p.Code == "amount_exceeds_refundable")
 	if p.RetryAfterSeconds != nil {
 		differ("Retry-After", h.Get("Retry-After"), strconv.Itoa(*p.RetryAfterSeconds))
 	}

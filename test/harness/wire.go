@@ -86,6 +86,7 @@ type Problem struct {
 	FailureCode       string       `json:"failure_code"`
 	CreatedAt         string       `json:"created_at"`
 	SettledAt         string       `json:"settled_at"`
+	RefundableCents   *int64       `json:"refundable_cents"`
 }
 
 // FieldError is one thing that is wrong with a request.
