@@ -16,12 +16,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"refundd/internal/pgtx"
 )
 
 // ErrUnavailable reports that the database could not be reached or did not answer in time: who calls is not known.
-var ErrUnavailable = errors.New("database unavailable")
+var ErrUnavailable = pgtx.ErrUnavailable
 
 // Config is what Keys needs.
 type Config struct {
@@ -61,29 +62,15 @@ func New(config Config) (*Keys, error) {
 // Run writes the times of last use until ctx ends. Authentication does not depend on it.
 func (k *Keys) Run(ctx context.Context) error { return k.runUses(ctx, useInterval) }
 
-// named wraps a database error with the act, and marks it ErrUnavailable where the database was not there to answer.
+// named wraps a database error with the act. Where time ran out the database was not there to answer either.
 func named(act string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case unreachable(err):
+	case errors.Is(err, pgtx.ErrDeadline), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s: %w: %w", act, ErrUnavailable, err)
 	}
 	return fmt.Errorf("%s: %w", act, err)
-}
-
-// unreachable tells an absent or overwhelmed server from a statement that it refused for good. SQLSTATE classes: 08
-// connection, 53 resources, 57 operator intervention (also a statement's timeout), 40 rollback, 55 lock not available.
-func unreachable(err error) bool {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok {
-		return true
-	}
-	switch pgErr.Code[:2] {
-	case "08", "40", "53", "55", "57":
-		return true
-	}
-	return false
 }
 
 const (

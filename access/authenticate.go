@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"refundd/internal/pgtx"
 )
 
 // ErrUnauthenticated reports a secret that is not, or no longer, that of a key: unknown, malformed, expired or revoked.
@@ -176,24 +178,34 @@ func (k *Keys) query(ctx context.Context, asked map[hash]struct{}) (map[hash]*re
 		hashes = append(hashes, h[:])
 	}
 	began := time.Now()
-	rows, err := k.pool.Query(ctx, `
-		SELECT secret_hash, tenant_id, key_id, scopes,
-		       CASE WHEN isfinite(expires_at) AND expires_at < clock_timestamp() + $2 * interval '1 microsecond'
-		            THEN (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint
-		            ELSE $2 END AS life_us
-		FROM api_keys
-		WHERE secret_hash = ANY ($1::bytea[]) AND revoked_at IS NULL
-		  AND (expires_at IS NULL OR expires_at > clock_timestamp())`,
-		hashes, readingLife.Microseconds())
+	var found map[hash]*reading
+	err := pgtx.Read(ctx, k.pool, func(b *pgx.Batch) {
+		b.Queue(`
+			SELECT secret_hash, tenant_id, key_id, scopes,
+			       CASE WHEN isfinite(expires_at) AND expires_at < clock_timestamp() + $2 * interval '1 microsecond'
+			            THEN (extract(epoch FROM expires_at - clock_timestamp()) * 1000000)::bigint
+			            ELSE $2 END AS life_us
+			FROM api_keys
+			WHERE secret_hash = ANY ($1::bytea[]) AND revoked_at IS NULL
+			  AND (expires_at IS NULL OR expires_at > clock_timestamp())`,
+			hashes, readingLife.Microseconds()).Query(func(rows pgx.Rows) (err error) {
+			found, err = collectReadings(rows, began)
+			return err
+		})
+	})
 	if err != nil {
 		return nil, named("read keys", err)
 	}
-	found := make(map[hash]*reading, len(asked))
+	return found, nil
+}
+
+func collectReadings(rows pgx.Rows, began time.Time) (map[hash]*reading, error) {
+	found := make(map[hash]*reading)
 	var secretHash []byte
 	var tenantID, keyID string
 	var scopes []string
 	var lifeMicros int64
-	_, err = pgx.ForEachRow(rows, []any{&secretHash, &tenantID, &keyID, &scopes, &lifeMicros}, func() error {
+	_, err := pgx.ForEachRow(rows, []any{&secretHash, &tenantID, &keyID, &scopes, &lifeMicros}, func() error {
 		found[hash(secretHash)] = &reading{
 			principal: Principal{TenantID: tenantID, KeyID: keyID, Scopes: scopesOf(scopes)},
 			began:     began,
@@ -201,10 +213,7 @@ func (k *Keys) query(ctx context.Context, asked map[hash]struct{}) (map[hash]*re
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, named("read keys", err)
-	}
-	return found, nil
+	return found, err
 }
 
 func wellFormed(secret string) bool {

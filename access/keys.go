@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+
+	"refundd/internal/pgtx"
 )
 
 var (
@@ -78,16 +80,21 @@ func (k *Keys) CreateKey(ctx context.Context, n NewKey) (secret string, key Key,
 		return "", Key{}, err
 	}
 	h := sha256.Sum256([]byte(secret))
-	rows, err := k.pool.Query(ctx, `
-		INSERT INTO api_keys (key_id, tenant_id, secret_hash, scopes, created_at, expires_at)
-		SELECT $1, $2, $3, $4::text[], t.now, t.now + $5::bigint * interval '1 microsecond'
-		FROM (SELECT clock_timestamp() AS now) t
-		RETURNING `+keyColumns, keyID, n.TenantID, h[:], scopes, lifeMicros)
-	if key, err = oneKey(rows, err); err != nil {
-		pgErr, _ := errors.AsType[*pgconn.PgError](err)
-		if pgErr != nil && (pgErr.ConstraintName == "api_keys_tenant_id_fkey" || pgErr.Code == untranslatable) {
-			return "", Key{}, ErrTenantNotFound
+	key, err = pgtx.InTx(ctx, k.pool, func(tx *pgtx.Tx) (Key, error) {
+		_, err := tx.Exec(ctx, `
+			INSERT INTO api_keys (key_id, tenant_id, secret_hash, scopes, created_at, expires_at)
+			SELECT $1, tenant_id, $3, $4::text[], t.now, t.now + $5::bigint * interval '1 microsecond'
+			FROM tenants, (SELECT clock_timestamp() AS now) t WHERE tenant_id = $2
+			ON CONFLICT (key_id) DO NOTHING`, keyID, n.TenantID, h[:], scopes, lifeMicros) // an earlier try may have committed
+		if err != nil {
+			return Key{}, err
 		}
+		return findKey(ctx, tx, keyID)
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), pgtx.SQLState(err) == pgerrcode.CharacterNotInRepertoire:
+		return "", Key{}, ErrTenantNotFound
+	case err != nil:
 		return "", Key{}, named("create key", err)
 	}
 	return secret, key, nil
@@ -95,43 +102,47 @@ func (k *Keys) CreateKey(ctx context.Context, n NewKey) (secret string, key Key,
 
 // ListKeys returns a tenant's keys, ended ones included, oldest first. Errors: ErrTenantNotFound, ErrUnavailable.
 func (k *Keys) ListKeys(ctx context.Context, tenantID string) ([]Key, error) {
-	rows, err := k.pool.Query(ctx, `
-		SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 ORDER BY created_at, key_id`, tenantID)
-	if err != nil {
+	var keys []Key
+	var exists bool
+	err := pgtx.Read(ctx, k.pool, func(b *pgx.Batch) {
+		b.Queue(`SELECT EXISTS (SELECT FROM tenants WHERE tenant_id = $1)`, tenantID).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&exists)
+		})
+		b.Queue(`SELECT `+keyColumns+` FROM api_keys WHERE tenant_id = $1 ORDER BY created_at, key_id`, tenantID).
+			Query(func(rows pgx.Rows) (err error) {
+				keys, err = pgx.CollectRows(rows, scanKey)
+				return err
+			})
+	})
+	switch {
+	case err != nil:
 		return nil, named("list keys", err)
-	}
-	keys, err := pgx.CollectRows(rows, scanKey)
-	if err != nil {
-		return nil, named("list keys", err)
-	}
-	if len(keys) == 0 {
-		return nil, k.requireTenant(ctx, tenantID)
+	case !exists:
+		return nil, ErrTenantNotFound
 	}
 	return keys, nil
-}
-
-func (k *Keys) requireTenant(ctx context.Context, tenantID string) error {
-	var exists bool
-	err := k.pool.QueryRow(ctx, `
-		SELECT EXISTS (SELECT FROM tenants WHERE tenant_id = $1)`, tenantID).Scan(&exists)
-	if err == nil && !exists {
-		return ErrTenantNotFound
-	}
-	return named("look up tenant", err)
 }
 
 // RevokeKey ends a key; it is refused everywhere within 5 s. Revoking it again changes nothing. Errors: ErrKeyNotFound,
 // ErrUnavailable.
 func (k *Keys) RevokeKey(ctx context.Context, keyID string) error {
-	tag, err := k.pool.Exec(ctx, `
+	found, err := k.exec(ctx, `
 		UPDATE api_keys SET revoked_at = coalesce(revoked_at, clock_timestamp()) WHERE key_id = $1`, keyID)
 	if err != nil {
 		return named("revoke key", err)
 	}
-	if tag.RowsAffected() != 1 {
+	if found != 1 {
 		return ErrKeyNotFound
 	}
 	return nil
+}
+
+// exec runs one statement and answers how many rows it touched.
+func (k *Keys) exec(ctx context.Context, sql string, args ...any) (rows int64, err error) {
+	return pgtx.InTx(ctx, k.pool, func(tx *pgtx.Tx) (int64, error) {
+		tag, err := tx.Exec(ctx, sql, args...)
+		return tag.RowsAffected(), err
+	})
 }
 
 // RotateKey makes a key with the tenant, scopes and length of life of the old one, and ends the old one: at once where grace
@@ -145,14 +156,18 @@ func (k *Keys) RotateKey(ctx context.Context, keyID string, grace time.Duration)
 	if err != nil {
 		return "", Key{}, err
 	}
-	err = pgx.BeginFunc(ctx, k.pool, func(tx pgx.Tx) error {
+	key, err = pgtx.InTx(ctx, k.pool, func(tx *pgtx.Tx) (Key, error) {
+		key, err := findKey(ctx, tx, newID)
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return key, err // an earlier try committed unheard
+		}
 		if err := lockActive(ctx, tx, keyID); err != nil {
-			return err
+			return Key{}, err
 		}
 		if key, err = succeedKey(ctx, tx, keyID, newID, secret); err != nil {
-			return err
+			return Key{}, err
 		}
-		return endKey(ctx, tx, keyID, grace)
+		return key, endKey(ctx, tx, keyID, grace)
 	})
 	switch {
 	case errors.Is(err, ErrKeyNotFound), errors.Is(err, ErrKeyEnded):
@@ -222,6 +237,12 @@ func scanKey(row pgx.CollectableRow) (key Key, err error) {
 		&key.CreatedAt, &key.ExpiresAt, &key.RevokedAt, &key.LastUsedAt)
 	key.Scopes = scopesOf(scopes)
 	return key, err
+}
+
+// findKey answers one key, or pgx.ErrNoRows.
+func findKey(ctx context.Context, tx pgx.Tx, keyID string) (Key, error) {
+	rows, err := tx.Query(ctx, `SELECT `+keyColumns+` FROM api_keys WHERE key_id = $1`, keyID)
+	return oneKey(rows, err)
 }
 
 func oneKey(rows pgx.Rows, err error) (Key, error) {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
+
+	"refundd/internal/pgtx"
 )
 
 var (
@@ -27,29 +29,41 @@ type Tenant struct {
 
 // CreateTenant adds a tenant. Errors: ErrTenantExists, ErrInvalidTenantID, ErrUnavailable.
 func (k *Keys) CreateTenant(ctx context.Context, tenantID string, requireAuthorization bool) error {
-	_, err := k.pool.Exec(ctx, `
-		INSERT INTO tenants (tenant_id, require_authorization) VALUES ($1, $2)`, tenantID, requireAuthorization)
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		switch {
-		case pgErr.ConstraintName == "tenants_pkey":
-			return ErrTenantExists
-		case pgErr.ConstraintName == "tenants_tenant_id_check", pgErr.Code == untranslatable:
-			return ErrInvalidTenantID
+	// The time is the token by which a second try knows the row of a first one that committed unheard.
+	var at time.Time
+	err := pgtx.Read(ctx, k.pool, func(b *pgx.Batch) {
+		b.Queue(`SELECT clock_timestamp()`).QueryRow(func(row pgx.Row) error { return row.Scan(&at) })
+	})
+	if err != nil {
+		return named("create tenant", err)
+	}
+	mine, err := pgtx.InTx(ctx, k.pool, func(tx *pgtx.Tx) (mine bool, err error) {
+		_, err = tx.Exec(ctx, `
+			INSERT INTO tenants (tenant_id, require_authorization, created_at) VALUES ($1, $2, $3)
+			ON CONFLICT (tenant_id) DO NOTHING`, tenantID, requireAuthorization, at)
+		if err != nil {
+			return false, err
 		}
+		err = tx.QueryRow(ctx, `SELECT created_at = $2 FROM tenants WHERE tenant_id = $1`, tenantID, at).Scan(&mine)
+		return mine, err
+	})
+	switch {
+	case pgtx.Constraint(err) == "tenants_tenant_id_check", pgtx.SQLState(err) == pgerrcode.CharacterNotInRepertoire:
+		return ErrInvalidTenantID
+	case err == nil && !mine:
+		return ErrTenantExists
 	}
 	return named("create tenant", err)
 }
 
 // ListTenants returns every tenant by id.
-func (k *Keys) ListTenants(ctx context.Context) ([]Tenant, error) {
-	rows, err := k.pool.Query(ctx, `
-		SELECT tenant_id, require_authorization, created_at FROM tenants ORDER BY tenant_id`)
-	if err != nil {
-		return nil, named("list tenants", err)
-	}
-	tenants, err := pgx.CollectRows(rows, pgx.RowToStructByName[Tenant])
+func (k *Keys) ListTenants(ctx context.Context) (tenants []Tenant, err error) {
+	err = pgtx.Read(ctx, k.pool, func(b *pgx.Batch) {
+		b.Queue(`SELECT tenant_id, require_authorization, created_at FROM tenants ORDER BY tenant_id`).
+			Query(func(rows pgx.Rows) (err error) {
+				tenants, err = pgx.CollectRows(rows, pgx.RowToStructByName[Tenant])
+				return err
+			})
+	})
 	return tenants, named("list tenants", err)
 }
-
-// untranslatable is the SQLSTATE of a text that is not UTF-8, or holds NUL.
-const untranslatable = "22021"

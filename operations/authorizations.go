@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"refundd/internal/pgtx"
 )
 
 // Why an authorization does not allow a refund, or can not be changed.
@@ -74,7 +76,7 @@ func (e *Engine) Authorize(ctx context.Context, a Approval) (Authorization, bool
 	}
 	var stored Authorization
 	var isNew bool
-	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
 		stored, isNew, err = authorize(ctx, tx, a)
 		return err
 	})
@@ -188,7 +190,7 @@ func insertApproval(ctx context.Context, tx pgx.Tx, a Approval, currency string)
 // Authorization answers one approval, or ErrAuthorizationNotFound.
 func (e *Engine) Authorization(ctx context.Context, tenantID, operationID string) (Authorization, error) {
 	var a Authorization
-	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
 		key := operationKey{tenantID, operationID}
 		if a, err = findAuthorization(ctx, tx, key); !errors.Is(err, ErrAuthorizationNotFound) {
 			return err
@@ -206,7 +208,7 @@ func (e *Engine) Authorization(ctx context.Context, tenantID, operationID string
 // AuthorizationsOfCase answers all approvals of a case, oldest first, or ErrTooManyMatches.
 func (e *Engine) AuthorizationsOfCase(ctx context.Context, tenantID, caseID string) ([]Authorization, error) {
 	var found []Authorization
-	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
 		found, err = selectAuthorizations(ctx, tx, // of too many it reads no more than tells so
 			`WHERE tenant_id = $1 AND case_id = $2 LIMIT $3`, tenantID, caseID, MaxMatches+1)
 		return err

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"refundd/internal/pgtx"
 )
 
 const (
@@ -34,7 +36,7 @@ func (e *Engine) attempt(ctx context.Context, calls []*call) []*call {
 	if err == nil {
 		return again
 	}
-	if poisoned(err) && len(calls) > 1 {
+	if pgtx.Poisoned(err) && len(calls) > 1 {
 		e.metrics.split.Inc()
 		e.oneByOne(ctx, calls)
 		return nil
@@ -55,7 +57,7 @@ func (e *Engine) tx1(ctx context.Context, calls []*call) (again []*call, err err
 			c.began = began
 		}
 	}
-	err = inTransaction(ctx, e.config.Pool, func(tx *transaction) (err error) {
+	err = pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
 		verdicts, err = e.claim(ctx, tx, calls)
 		return err
 	})
@@ -81,7 +83,7 @@ func (e *Engine) oneByOne(ctx context.Context, calls []*call) {
 			if err != nil {
 				c.refuse(err)
 			}
-			if staysLocked(err) {
+			if pgtx.StaysLocked(err) {
 				locked[orderKey] = err
 			}
 			rest = again

@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/jackc/pgx/v5"
 
+	"refundd/internal/pgtx"
 	"refundd/ledger"
 )
 
@@ -36,7 +37,7 @@ type approved struct {
 
 // claim is tx 1: lock the orders, re-read keys and authorizations, judge in the order of arrival, claim the keys, debit.
 // Both the operation's row and the debit commit, or neither.
-func (e *Engine) claim(ctx context.Context, tx *transaction, calls []*call) ([]verdict, error) {
+func (e *Engine) claim(ctx context.Context, tx *pgtx.Tx, calls []*call) ([]verdict, error) {
 	orders, known, agreed, err := lockAndRead(ctx, tx, calls)
 	if err != nil {
 		return nil, err
@@ -206,7 +207,7 @@ func (e *Engine) admit(c *call, order Order) error {
 
 // insertClaims claims the keys of the calls that passed, debits them, and answers the places of those whose row this INSERT
 // returned: no others were debited. The others' keys were claimed by somebody else between the re-reading and the INSERT.
-func (e *Engine) insertClaims(ctx context.Context, tx *transaction, at time.Time, calls []*call, passed []int, verdicts []verdict) (
+func (e *Engine) insertClaims(ctx context.Context, tx *pgtx.Tx, at time.Time, calls []*call, passed []int, verdicts []verdict) (
 	won []int, err error,
 ) {
 	place := make(map[string]int, len(passed))
@@ -312,7 +313,7 @@ var claimAndDebit = `
 
 // insert claims the keys in sorted order, debits those that are new, and answers their refund_ids. Where no history is to be
 // written the same round trip commits.
-func (r *claimRows) insert(ctx context.Context, tx *transaction, at time.Time, c Config) (refundIDs []string, err error) {
+func (r *claimRows) insert(ctx context.Context, tx *pgtx.Tx, at time.Time, c Config) (refundIDs []string, err error) {
 	b := &pgx.Batch{}
 	b.Queue(claimAndDebit,
 		r.tenants, r.ids, r.fingerprints, r.refunds, r.orders, r.amounts, r.currencies, r.reasons, r.metadata,
@@ -330,7 +331,7 @@ func (r *claimRows) insert(ctx context.Context, tx *transaction, at time.Time, c
 		err = tx.SendBatch(ctx, b).Close()
 	} else {
 		failpoint("reserve.uncommitted")
-		err = tx.commitWith(ctx, b)
+		err = tx.CommitWith(ctx, b)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("claim keys: %w", err)

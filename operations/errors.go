@@ -1,13 +1,17 @@
 package operations
 
-import "errors"
+import (
+	"errors"
+
+	"refundd/internal/pgtx"
+)
 
 // Errors that say nothing of an operation's row: the work did not get that far, or its end is not known.
 var (
 	// ErrOverloaded reports a full queue: nothing was claimed.
 	ErrOverloaded = errors.New("overloaded")
 	// ErrDatabaseUnavailable reports that Postgres could not be reached, or was lost before it answered.
-	ErrDatabaseUnavailable = errors.New("database unavailable")
+	ErrDatabaseUnavailable = pgtx.ErrUnavailable
 	// ErrDeadlineExceeded reports that the caller's deadline passed, or that it left, before the outcome was known.
-	ErrDeadlineExceeded = errors.New("deadline exceeded")
+	ErrDeadlineExceeded = pgtx.ErrDeadline
 )

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"refundd/internal/pgtx"
 )
 
 // ask is a lease in front of the gate.
@@ -54,7 +56,7 @@ func (e *Engine) sendable(ctx context.Context, asks []*ask) (map[operationKey]in
 	}
 	tenants, ids := columns(keys)
 	open := make(map[operationKey]int, len(asks))
-	err := readAtOnce(ctx, e.config.Pool, func(b *pgx.Batch) {
+	err := pgtx.Read(ctx, e.config.Pool, func(b *pgx.Batch) {
 		b.Queue(`
 			SELECT o.tenant_id, o.operation_id, o.attempts
 			FROM unnest($1::text[], $2::text[]) AS k (tenant_id, operation_id)

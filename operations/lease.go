@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"refundd/internal/pgtx"
 )
 
 // Lease is the right to work on one operation for a while. Every taking of it adds one to the operation's attempts, and that
@@ -98,7 +100,7 @@ func (e *Engine) take(ctx context.Context, layer, who, picked string, args ...an
 		e.config.ListingLag.Milliseconds(),
 	}, args...)
 	var leases []Lease
-	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) error {
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
 		rows, err := tx.Query(ctx, fmt.Sprintf(takeLease, picked), args...)
 		if err != nil {
 			return err

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
+	"refundd/internal/pgtx"
 	"refundd/ledger"
 )
 
@@ -21,7 +21,7 @@ var ErrRefundNotFound = errors.New("refund not found")
 func (e *Engine) RegisterOrder(ctx context.Context, r Registration) (Order, bool, error) {
 	var o Order
 	var isNew bool
-	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
 		o, isNew, err = ledger.Register(ctx, tx, r)
 		return err
 	})
@@ -31,7 +31,7 @@ func (e *Engine) RegisterOrder(ctx context.Context, r Registration) (Order, bool
 // Order answers one order, or ErrOrderNotFound.
 func (e *Engine) Order(ctx context.Context, tenantID, orderID string) (Order, error) {
 	var o Order
-	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
 		o, err = ledger.Find(ctx, tx, OrderKey{TenantID: tenantID, OrderID: orderID})
 		return err
 	})
@@ -41,7 +41,7 @@ func (e *Engine) Order(ctx context.Context, tenantID, orderID string) (Order, er
 // FindOrders answers all orders of a customer, oldest first, or ErrTooManyMatches.
 func (e *Engine) FindOrders(ctx context.Context, tenantID string, q CustomerQuery) ([]Order, error) {
 	var found []Order
-	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
 		found, err = ledger.FindByCustomer(ctx, tx, tenantID, q, MaxMatches+1)
 		return err
 	})
@@ -62,15 +62,9 @@ func (e *Engine) Refund(ctx context.Context, tenantID, operationID string) (Oper
 	return op, nil
 }
 
-// query runs one read-only statement outside of any transaction.
+// query runs one statement that only reads.
 func (e *Engine) query(ctx context.Context, collect func(pgx.Rows) error, sql string, args ...any) error {
-	return onConn(ctx, e.config.Pool, func(conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
-		return collect(rows)
-	})
+	return pgtx.Read(ctx, e.config.Pool, func(b *pgx.Batch) { b.Queue(sql, args...).Query(collect) })
 }
 
 // TimelineEntry is one thing that happened to an operation: a ledger transfer, or an event.

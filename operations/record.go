@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"refundd/internal/pgtx"
 	"refundd/ledger"
 )
 
@@ -59,17 +60,17 @@ func (e *Engine) recordOnce(notes []*note) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchDeadline)
 	defer cancel()
 	var results []recorded
-	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
 		results, err = e.tx2(ctx, tx, notes)
 		return err
 	})
 	switch {
-	case poisoned(err) && len(notes) > 1:
+	case pgtx.Poisoned(err) && len(notes) > 1:
 		for _, n := range notes {
 			e.recordOnce([]*note{n})
 		}
 		return
-	case constraintOf(err) == "refund_operations_provider_refund_key":
+	case pgtx.Constraint(err) == "refund_operations_provider_refund_key":
 		notes[0].disown()
 		e.recordOnce(notes)
 		return

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sony/gobreaker/v2"
+
+	"refundd/internal/pgtx"
 )
 
 // resumeRest is how long a lease must have been free before a caller's retry takes it: retries in a hurry do not hammer a
@@ -62,7 +64,7 @@ func (e *Engine) detach(c *call, op Operation, act func(context.Context) (Resolu
 		if err != nil {
 			// Nothing is known that was not known before: the key is reserved, and reconciliation will find out.
 			e.config.Logger.Error("provider outcome not recorded", slog.String("operation_id", op.OperationID),
-				slog.String("tenant_id", op.TenantID), slog.String("sqlstate", sqlState(err)),
+				slog.String("tenant_id", op.TenantID), slog.String("sqlstate", pgtx.SQLState(err)),
 				slog.Bool("database_unavailable", errors.Is(err, ErrDatabaseUnavailable)))
 			c.answer <- answer{receipt: c.pending(op)}
 			return

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"refundd/internal/pgtx"
 )
 
 // Revocation asks to withdraw an authorization.
@@ -21,7 +23,7 @@ type Revocation struct {
 // wins. Again it answers the same; after an execution it is a Refusal of ErrAlreadyExecuted with the operation.
 func (e *Engine) Revoke(ctx context.Context, r Revocation) (Authorization, error) {
 	var a Authorization
-	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) (err error) {
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
 		a, err = e.revoke(ctx, tx, r)
 		return err
 	})

@@ -8,7 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"refundd/internal/pgtx"
 )
 
 // Why a human's decision, or a wish to look at once, is refused.
@@ -195,21 +196,17 @@ func (e *Engine) Due(ctx context.Context, before time.Time, after *Lease, limit 
 	}
 	taken := time.Now()
 	var due []Lease
-	err := onConn(ctx, e.config.Pool, func(conn *pgxpool.Conn) error {
-		rows, err := conn.Query(ctx, `
-			WITH c AS MATERIALIZED (SELECT clock_timestamp() AS at), lag AS (SELECT $5 * interval '1 millisecond' AS lag)
-			SELECT `+leaseColumns+` FROM c, lag, refund_operations o
-			JOIN orders p ON p.tenant_id = o.tenant_id AND p.order_id = o.order_id
-			WHERE o.provider IS NOT NULL AND o.next_check_at < $1 AND o.lease_until <= c.at AND `+dueStates+`
-				AND (o.next_check_at, o.tenant_id, o.operation_id) > ($2, $3, $4)
-			ORDER BY o.next_check_at, o.tenant_id, o.operation_id LIMIT $6`,
-			before, since, key.TenantID, key.OperationID, e.config.ListingLag.Milliseconds(), limit)
-		if err != nil {
-			return err
-		}
+	err := e.query(ctx, func(rows pgx.Rows) (err error) {
 		due, err = pgx.CollectRows(rows, e.scanLease(taken, "", ActorReconciliation))
 		return err
-	})
+	}, `
+		WITH c AS MATERIALIZED (SELECT clock_timestamp() AS at), lag AS (SELECT $5 * interval '1 millisecond' AS lag)
+		SELECT `+leaseColumns+` FROM c, lag, refund_operations o
+		JOIN orders p ON p.tenant_id = o.tenant_id AND p.order_id = o.order_id
+		WHERE o.provider IS NOT NULL AND o.next_check_at < $1 AND o.lease_until <= c.at AND `+dueStates+`
+			AND (o.next_check_at, o.tenant_id, o.operation_id) > ($2, $3, $4)
+		ORDER BY o.next_check_at, o.tenant_id, o.operation_id LIMIT $6`,
+		before, since, key.TenantID, key.OperationID, e.config.ListingLag.Milliseconds(), limit)
 	if err != nil {
 		return nil, fmt.Errorf("read due operations: %w", err)
 	}
@@ -229,7 +226,7 @@ func (e *Engine) Preview(ctx context.Context, l Lease) (Resolution, error) {
 	}
 	f := e.lookup(ctx, l)
 	var r recorded
-	err := InTx(ctx, e.config.Pool, func(tx pgx.Tx) error {
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
 		remainders, rows, at, err := e.lockForRecord(ctx, tx, []*note{{finding: f}})
 		if err != nil {
 			return err

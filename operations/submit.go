@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"refundd/internal/pgtx"
 )
 
 // Why a refund is refused. Each is decided after the operation's row was read.
@@ -241,7 +243,7 @@ func present(calls []*call) []*call {
 // readOperations answers the rows of those keys that are claimed, by a refund or by a withdrawal.
 func readOperations(ctx context.Context, pool *pgxpool.Pool, keys []operationKey) (map[operationKey]Operation, error) {
 	var known map[operationKey]Operation
-	err := readAtOnce(ctx, pool, func(b *pgx.Batch) {
+	err := pgtx.Read(ctx, pool, func(b *pgx.Batch) {
 		queueOperations(b, keys, func(found map[operationKey]Operation) { known = found })
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"refundd/internal/pgtx"
 	"refundd/operations"
 )
 
@@ -88,33 +89,30 @@ func (c *Collector) snapshot() snapshot {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
 	defer cancel()
 	s := snapshot{count: make(map[operations.State]int64), oldest: make(map[operations.State]float64)}
-	s.read = s.readOpen(ctx, c.pool) == nil && s.readLastRun(ctx, c.pool) == nil // why not, the service's own log tells
+	s.read = pgtx.Read(ctx, c.pool, s.queue) == nil // why not, the service's own log tells
 	c.at, c.last = time.Now(), s
 	return s
 }
 
-// readOpen counts by the partial index of what is held, whatever else the table has.
-func (s *snapshot) readOpen(ctx context.Context, pool *pgxpool.Pool) error {
-	rows, err := pool.Query(ctx, `
+// queue queues what is read: what is held, counted by its partial index, whatever else the table has; and the last run.
+func (s *snapshot) queue(b *pgx.Batch) {
+	clear(s.count) // of an earlier try
+	clear(s.oldest)
+	b.Queue(`
 		SELECT state, count(*), greatest(extract(epoch FROM clock_timestamp() - greatest(min(created_at), '0001-01-01Z')), 0)::float8
-		FROM refund_operations WHERE state IN ('reserved', 'pending', 'needs_attention') GROUP BY state`)
-	if err != nil {
+		FROM refund_operations WHERE state IN ('reserved', 'pending', 'needs_attention') GROUP BY state`).Query(func(rows pgx.Rows) error {
+		var state operations.State
+		var count int64
+		var oldest float64
+		_, err := pgx.ForEachRow(rows, []any{&state, &count, &oldest}, func() error {
+			s.count[state], s.oldest[state] = count, oldest
+			return nil
+		})
 		return err
-	}
-	var state operations.State
-	var count int64
-	var oldest float64
-	_, err = pgx.ForEachRow(rows, []any{&state, &count, &oldest}, func() error {
-		s.count[state], s.oldest[state] = count, oldest
-		return nil
 	})
-	return err
-}
-
-func (s *snapshot) readLastRun(ctx context.Context, pool *pgxpool.Pool) error {
-	return pool.QueryRow(ctx, `
+	b.Queue(`
 		SELECT coalesce(extract(epoch FROM max(finished_at)), 0)::float8,
 			coalesce(extract(epoch FROM clock_timestamp() - max(finished_at)), 0)::float8
 		FROM (SELECT finished_at FROM reconciliation_runs WHERE finished_at IS NOT NULL AND error IS NULL AND NOT dry_run
-			ORDER BY started_at DESC LIMIT 1) last`).Scan(&s.lastRun, &s.lastRunAge)
+			ORDER BY started_at DESC LIMIT 1) last`).QueryRow(func(row pgx.Row) error { return row.Scan(&s.lastRun, &s.lastRunAge) })
 }

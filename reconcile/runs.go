@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"refundd/internal/pgtx"
 	"refundd/operations"
 )
 
@@ -31,7 +31,7 @@ func (j *Job) open(ctx context.Context) (run, error) {
 		return run{}, fmt.Errorf("name run: %w", err)
 	}
 	r := run{id: id}
-	err = operations.InTx(ctx, j.config.Pool, func(tx pgx.Tx) error {
+	err = pgtx.Do(ctx, j.config.Pool, func(tx *pgtx.Tx) error {
 		return tx.QueryRow(ctx, `
 			INSERT INTO reconciliation_runs (run_id) VALUES ($1)
 			ON CONFLICT (run_id) DO UPDATE SET run_id = excluded.run_id
@@ -53,7 +53,7 @@ func (j *Job) close(ctx context.Context, r run, s Summary, took time.Duration, f
 		text := cause(failed)
 		why = &text
 	}
-	err := operations.InTx(ctx, j.config.Pool, func(tx pgx.Tx) error {
+	err := pgtx.Do(ctx, j.config.Pool, func(tx *pgtx.Tx) error {
 		return tx.QueryRow(ctx, `
 			UPDATE reconciliation_runs SET finished_at = clock_timestamp(), claimed = $2, succeeded = $3, failed = $4, pending = $5,
 				resent = $6, needs_attention = $7, still_unknown = $8, errors = $9, duration_ms = $10, error = $11,
@@ -74,7 +74,7 @@ const oldestUnknown = `coalesce((
 	FROM refund_operations WHERE state IN ('reserved', 'pending')), 0)`
 
 func (j *Job) oldestUnknown(ctx context.Context) (seconds int64, err error) {
-	err = j.config.Pool.QueryRow(ctx, `SELECT `+oldestUnknown).Scan(&seconds)
+	err = j.ask(ctx, `SELECT `+oldestUnknown, &seconds)
 	if err != nil {
 		return 0, fmt.Errorf("read the oldest unknown operation: %w", err)
 	}
@@ -83,10 +83,17 @@ func (j *Job) oldestUnknown(ctx context.Context) (seconds int64, err error) {
 
 // now is the database's clock.
 func (j *Job) now(ctx context.Context) (at time.Time, err error) {
-	if err := j.config.Pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&at); err != nil {
+	if err := j.ask(ctx, `SELECT clock_timestamp()`, &at); err != nil {
 		return at, fmt.Errorf("read the clock: %w", err)
 	}
 	return at, nil
+}
+
+// ask reads one value.
+func (j *Job) ask(ctx context.Context, sql string, answer any) error {
+	return pgtx.Read(ctx, j.config.Pool, func(b *pgx.Batch) {
+		b.Queue(sql).QueryRow(func(row pgx.Row) error { return row.Scan(answer) })
+	})
 }
 
 // errClaim is the part of a run without which there is nothing to do.
@@ -101,7 +108,6 @@ func cause(err error) string {
 }
 
 func kind(err error) string {
-	var refused *pgconn.PgError
 	switch {
 	case errors.Is(err, errInterrupted):
 		return "interrupted"
@@ -109,8 +115,8 @@ func kind(err error) string {
 		return "database unavailable"
 	case errors.Is(err, operations.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return "deadline exceeded"
-	case errors.As(err, &refused):
-		return "sqlstate " + refused.Code
+	case pgtx.SQLState(err) != "":
+		return "sqlstate " + pgtx.SQLState(err)
 	}
 	return "internal"
 }

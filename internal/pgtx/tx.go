@@ -1,4 +1,4 @@
-package operations
+package pgtx
 
 import (
 	"context"
@@ -8,21 +8,21 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// transaction is a pgx.Tx that begins with its first statement: BEGIN, the settings and a first batch are one round trip.
-type transaction struct {
+// Tx is a pgx.Tx that begins with its first statement: BEGIN, the settings and a first batch are one round trip.
+type Tx struct {
 	conn         *pgx.Conn
 	begun, ended bool
 }
 
 // opening queues what a transaction begins with, and answers how many statements that is.
-func (t *transaction) opening(b *pgx.Batch) int {
+func (t *Tx) opening(b *pgx.Batch) int {
 	t.begun = true
 	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
 	queueSettings(t.conn, b)
 	return b.Len()
 }
 
-func (t *transaction) begin(ctx context.Context) error {
+func (t *Tx) begin(ctx context.Context) error {
 	if t.begun {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (t *transaction) begin(ctx context.Context) error {
 }
 
 // SendBatch sends b, behind the opening where it is the transaction's first. An error is met again by whoever reads the results.
-func (t *transaction) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if t.begun {
 		return t.conn.SendBatch(ctx, b)
 	}
@@ -46,21 +46,21 @@ func (t *transaction) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResu
 	return results
 }
 
-func (t *transaction) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if err := t.begin(ctx); err != nil {
 		return pgconn.CommandTag{}, err
 	}
 	return t.conn.Exec(ctx, sql, args...)
 }
 
-func (t *transaction) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	if err := t.begin(ctx); err != nil {
 		return nil, err
 	}
 	return t.conn.Query(ctx, sql, args...)
 }
 
-func (t *transaction) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	if err := t.begin(ctx); err != nil {
 		return failed{err}
 	}
@@ -72,8 +72,8 @@ type failed struct{ err error }
 
 func (f failed) Scan(...any) error { return f.err }
 
-// commitWith sends b and the transaction's end in one round trip: what is wrong with a row must be an error of its statement.
-func (t *transaction) commitWith(ctx context.Context, b *pgx.Batch) error {
+// CommitWith sends b and the transaction's end in one round trip: what is wrong with a row must be an error of its statement.
+func (t *Tx) CommitWith(ctx context.Context, b *pgx.Batch) error {
 	b.Queue(commit).Exec(committed)
 	if err := t.SendBatch(ctx, b).Close(); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (t *transaction) commitWith(ctx context.Context, b *pgx.Batch) error {
 const commit = "commit"
 
 // Commit is an error where Postgres rolled back instead, as it does after a failed statement.
-func (t *transaction) Commit(ctx context.Context) error {
+func (t *Tx) Commit(ctx context.Context) error {
 	if !t.begun || t.ended {
 		return nil
 	}
@@ -105,7 +105,7 @@ func committed(tag pgconn.CommandTag) error {
 }
 
 // Rollback leaves a connection alone that is broken or has no transaction: the pool closes the one and keeps the other.
-func (t *transaction) Rollback(ctx context.Context) error {
+func (t *Tx) Rollback(ctx context.Context) error {
 	if t.conn.IsClosed() || t.conn.PgConn().TxStatus() == 'I' {
 		return nil
 	}
@@ -113,14 +113,14 @@ func (t *transaction) Rollback(ctx context.Context) error {
 	return err
 }
 
-func (t *transaction) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
 	if err := t.begin(ctx); err != nil {
 		return 0, err
 	}
 	return t.conn.CopyFrom(ctx, table, columns, rows)
 }
 
-func (t *transaction) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
 	if err := t.begin(ctx); err != nil {
 		return nil, err
 	}
@@ -128,10 +128,10 @@ func (t *transaction) Prepare(ctx context.Context, name, sql string) (*pgconn.St
 }
 
 // Begin refuses: nothing here nests.
-func (t *transaction) Begin(context.Context) (pgx.Tx, error) { return nil, errors.ErrUnsupported }
+func (t *Tx) Begin(context.Context) (pgx.Tx, error) { return nil, errors.ErrUnsupported }
 
 // LargeObjects are none of this database's.
-func (t *transaction) LargeObjects() pgx.LargeObjects { return pgx.LargeObjects{} }
+func (t *Tx) LargeObjects() pgx.LargeObjects { return pgx.LargeObjects{} }
 
 // Conn is the connection that the transaction is on.
-func (t *transaction) Conn() *pgx.Conn { return t.conn }
+func (t *Tx) Conn() *pgx.Conn { return t.conn }
