@@ -31,6 +31,7 @@ type order struct {
 	RefundedCents      int64     `json:"refunded_cents"`
 	HeldCents          int64     `json:"held_cents"`
 	RefundableCents    int64     `json:"refundable_cents"`
+	OverRefundedCents  int64     `json:"over_refunded_cents"`
 	Provider           string    `json:"provider"`
 	ProviderPaymentRef *string   `json:"provider_payment_ref"`
 	Customer           customer  `json:"customer"`
@@ -46,7 +47,7 @@ type customer struct {
 func orderOf(o operations.Order) order {
 	return order{
 		OrderID: o.OrderID, Currency: o.Currency, CapturedCents: o.CapturedCents, RefundedCents: o.RefundedCents,
-		HeldCents: o.HeldCents, RefundableCents: o.RefundableCents(), Provider: providerName(o.Provider),
+		HeldCents: o.HeldCents, RefundableCents: o.RefundableCents(), OverRefundedCents: o.OverRefundedCents, Provider: providerName(o.Provider),
 		ProviderPaymentRef: o.ProviderPaymentRef, Customer: customer(o.Customer), CreatedAt: timestamp(o.CreatedAt),
 	}
 }

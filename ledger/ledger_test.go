@@ -262,8 +262,8 @@ func TestFind_TellsWhatIsHeld(t *testing.T) {
 	}
 	err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
 		o, err := ledger.Find(t.Context(), tx, r.OrderKey)
-		if o.HeldCents != 111 {
-			t.Errorf("held %d, want 111", o.HeldCents)
+		if o.HeldCents != 1111 {
+			t.Errorf("held %d, want 1111", o.HeldCents)
 		}
 		return err
 	})
@@ -275,7 +275,69 @@ func TestFind_TellsWhatIsHeld(t *testing.T) {
 func TestPost(t *testing.T) {
 	t.Parallel()
 
-	t.Run("BeyondTheCapture_IsRefusedByTheOrdersRow", func(t *testing.T) {
+	t.Run("BeyondTheCapture_IsCountedByName", func(t *testing.T) { // A60
+		db := books(t)
+		r := registration("a", "P")
+		if _, _, err := register(t, db, r); err != nil {
+			t.Fatal(err)
+		}
+		entry := func(id string, amount int64) ledger.Entry {
+			return ledger.Entry{OrderKey: r.OrderKey, OperationID: id, AmountCents: amount, Currency: "USD"}
+		}
+		for i, step := range []struct {
+			postings       []ledger.Posting
+			refunded, over int64
+		}{
+			{[]ledger.Posting{ledger.Hold(entry("K", 6000), 1)}, 6000, 0},
+			{[]ledger.Posting{ledger.Hold(entry("L", 6000), 1), ledger.Settle(entry("L", 6000), 2)}, 12000, 2000},
+			{[]ledger.Posting{ledger.Hold(entry("M", 1), 1), ledger.Release(entry("K", 6000), 2)}, 6001, 0},
+			{[]ledger.Posting{ledger.Hold(entry("N", 5000), 1)}, 11001, 1001},
+			{[]ledger.Posting{ledger.Reverse(entry("L", 6000), 3), ledger.Hold(entry("O", 6000), 1)}, 11001, 1001},
+			{[]ledger.Posting{ledger.Release(entry("N", 5000), 2), ledger.Settle(entry("O", 6000), 2)}, 6001, 0},
+		} {
+			var o ledger.Order
+			err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) (err error) {
+				if err = ledger.Post(t.Context(), tx, time.Now(), step.postings); err == nil {
+					o, err = ledger.Find(t.Context(), tx, r.OrderKey)
+				}
+				return err
+			})
+			refundable := max(10000-step.refunded, 0)
+			if err != nil || o.RefundedCents != step.refunded || o.OverRefundedCents != step.over || o.RefundableCents() != refundable {
+				t.Errorf("step %d: refunded %d, beyond the capture %d, refundable %d, %v; want %d, %d, %d", i,
+					o.RefundedCents, o.OverRefundedCents, o.RefundableCents(), err, step.refunded, step.over, refundable)
+			}
+		}
+	})
+
+	t.Run("ARisingCapture_CoversTheExcess", func(t *testing.T) { // A60
+		db := books(t)
+		r := registration("a", "P")
+		if _, _, err := register(t, db, r); err != nil {
+			t.Fatal(err)
+		}
+		err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
+			return ledger.Post(t.Context(), tx, time.Now(), []ledger.Posting{
+				ledger.Hold(ledger.Entry{OrderKey: r.OrderKey, OperationID: "K", AmountCents: 12000, Currency: "USD"}, 1)})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range []struct{ captured, over, refundable int64 }{{10000, 2000, 0}, {11500, 500, 0}, {12000, 0, 0}, {15000, 0, 3000}} {
+			r.CapturedCents = ptr(step.captured)
+			o, _, err := register(t, db, r)
+			if err != nil || o.OverRefundedCents != step.over || o.RefundableCents() != step.refundable {
+				t.Errorf("captured %d: beyond it %d, refundable %d, %v", step.captured, o.OverRefundedCents, o.RefundableCents(), err)
+			}
+		}
+		_, err = db.Pool.Exec(t.Context(), `UPDATE orders SET refunded_cents = 15001`) // an excess that was covered allows nothing
+		var refused *pgconn.PgError
+		if !errors.As(err, &refused) || refused.ConstraintName != "orders_refunded_within_captured" {
+			t.Errorf("more than the capture: %v", err)
+		}
+	})
+
+	t.Run("ImpossibleAmounts_AreRefusedByTheOrdersRow", func(t *testing.T) {
 		db := books(t)
 		for _, o := range []string{"P", "Q"} {
 			if _, _, err := register(t, db, registration("a", o)); err != nil {
@@ -288,10 +350,8 @@ func TestPost(t *testing.T) {
 			}, 1)
 		}
 		for name, postings := range map[string][]ledger.Posting{
-			"one too large":     {entry("P", "1", 10001)},
-			"a sum too large":   {entry("P", "1", 6000), entry("P", "2", 6000)},
-			"beside a good one": {entry("Q", "1", 1), entry("P", "2", 10001)},
 			"a sum that wraps":  {entry("P", "1", 1<<62), entry("P", "2", 1<<62), entry("P", "3", 1<<62)},
+			"beside a good one": {entry("Q", "1", 1), entry("P", "2", -2)},
 			"a negative one":    {entry("P", "1", -1)},
 		} {
 			err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {

@@ -25,14 +25,18 @@ type Order struct {
 	CapturedCents      int64   // minor units
 	RefundedCents      int64   // minor units, posted and held
 	HeldCents          int64   // minor units: the part of RefundedCents whose outcome at the provider is not known yet
+	OverRefundedCents  int64   // minor units: the part of RefundedCents that a provider paid beyond CapturedCents
 	Provider           *string // nil: no provider moves the money
 	ProviderPaymentRef *string // the provider's name of the captured payment
 	Customer           Customer
 	CreatedAt          time.Time
 }
 
-// RefundableCents is what may still be given back, in minor units.
-func (o Order) RefundableCents() int64 { return o.CapturedCents - o.RefundedCents }
+// RefundableCents is what may still be given back, in minor units: nothing, once more than the capture was.
+func (o Order) RefundableCents() int64 { return max(o.Remainder(), 0) }
+
+// Remainder is what the capture leaves, in minor units: negative by as much as a provider paid beyond it.
+func (o Order) Remainder() int64 { return o.CapturedCents - o.RefundedCents }
 
 // Customer is who paid, as far as the order's source told.
 type Customer struct {
@@ -51,13 +55,12 @@ type CustomerQuery struct {
 const orderColumns = `o.tenant_id, o.order_id, o.currency, o.captured_cents, o.refunded_cents,
 	(SELECT coalesce(sum(h.amount_cents), 0)::bigint FROM refund_operations h
 	 WHERE h.tenant_id = o.tenant_id AND h.order_id = o.order_id
-	   AND h.state IN ('reserved', 'pending', 'needs_attention')
-	   AND h.failure_code IS DISTINCT FROM 'over_refund') AS held_cents,
-	o.provider, o.provider_payment_ref, o.customer_id, o.customer_email, o.customer_name, o.created_at`
+	   AND h.state IN ('reserved', 'pending', 'needs_attention')) AS held_cents,
+	o.over_refunded_cents, o.provider, o.provider_payment_ref, o.customer_id, o.customer_email, o.customer_name, o.created_at`
 
 func scanOrder(row pgx.CollectableRow) (Order, error) {
 	var o Order
-	err := row.Scan(&o.TenantID, &o.OrderID, &o.Currency, &o.CapturedCents, &o.RefundedCents, &o.HeldCents,
+	err := row.Scan(&o.TenantID, &o.OrderID, &o.Currency, &o.CapturedCents, &o.RefundedCents, &o.HeldCents, &o.OverRefundedCents,
 		&o.Provider, &o.ProviderPaymentRef, &o.Customer.ID, &o.Customer.Email, &o.Customer.Name, &o.CreatedAt)
 	return o, err
 }

@@ -137,15 +137,14 @@ func change(ctx context.Context, tx pgx.Tx, known Order, r Registration) (Order,
 	if r.Customer != nil {
 		after.Customer = *r.Customer
 	}
-	tag, err := tx.Exec(ctx, `
+	err := tx.QueryRow(ctx, `
 		UPDATE orders SET captured_cents = $3, customer_id = $4, customer_email = $5, customer_name = $6
-		WHERE tenant_id = $1 AND order_id = $2`,
-		r.TenantID, r.OrderID, after.CapturedCents, after.Customer.ID, after.Customer.Email, after.Customer.Name)
+		WHERE tenant_id = $1 AND order_id = $2
+		RETURNING over_refunded_cents`, // which the capture may cover now
+		r.TenantID, r.OrderID, after.CapturedCents, after.Customer.ID, after.Customer.Email, after.Customer.Name).
+		Scan(&after.OverRefundedCents)
 	if err != nil {
 		return Order{}, fmt.Errorf("change order: %w", err)
-	}
-	if tag.RowsAffected() != 1 {
-		return Order{}, fmt.Errorf("change order: %d rows, want 1", tag.RowsAffected())
 	}
 	return after, nil
 }

@@ -51,7 +51,8 @@ type Posting struct {
 // Change is what the transfer does to its order's balance, in minor units.
 func (p Posting) Change() int64 { return p.AmountCents * accounts[p.kind].balance }
 
-// Hold reserves the money of a refund at a provider: merchant → in_transit.
+// Hold holds the money of a refund again that failed, and that its provider is known to have paid: merchant → in_transit. (The
+// hold of a reservation is Debit's.)
 func Hold(e Entry, seq int) Posting { return Posting{e, KindHold, seq} }
 
 // Settle ends a hold whose refund the provider paid: in_transit → customer.
@@ -128,7 +129,8 @@ var Debit = fmt.Sprintf(`
 	)`, KindRefund, KindHold, accounts[KindRefund].debit, accounts[KindHold].debit, accounts[KindRefund].credit, accounts[KindHold].credit)
 
 // Post writes transfers, all at the time at, and changes each order's balance once by their sum. The orders are locked by
-// the caller, who also checked their remainders; the CHECK on the order refuses what would exceed the capture all the same.
+// the caller. It records what providers did: a hold of what one is known to have paid counts whether the capture covers it or
+// not, and an order's excess over its capture is raised and lowered with its balance.
 func Post(ctx context.Context, tx pgx.Tx, at time.Time, postings []Posting) error {
 	if len(postings) == 0 {
 		return nil
@@ -147,7 +149,8 @@ func Post(ctx context.Context, tx pgx.Tx, at time.Time, postings []Posting) erro
 			FROM posting
 			RETURNING 1
 		), changed AS (
-			UPDATE orders o SET refunded_cents = o.refunded_cents + d.change
+			UPDATE orders o SET refunded_cents = o.refunded_cents + d.change,
+				over_refunded_cents = greatest(o.refunded_cents + d.change - o.captured_cents, 0)
 			FROM (SELECT tenant_id, order_id, sum(change)::bigint AS change
 			      FROM posting GROUP BY tenant_id, order_id HAVING sum(change) <> 0) d
 			WHERE o.tenant_id = d.tenant_id AND o.order_id = d.order_id

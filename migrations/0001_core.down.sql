@@ -8,3 +8,4 @@ DROP TABLE orders;
 DROP TABLE api_keys;
 DROP TABLE tenants;
 DROP FUNCTION refuse_rewrite();
+DROP FUNCTION cover_excess();

@@ -26,13 +26,16 @@ CREATE TABLE api_keys (
 );
 CREATE INDEX api_keys_tenant_id_idx ON api_keys (tenant_id);
 
--- An order's row decides its own cap: refunded_cents counts posted and held refunds together.
+-- An order's row decides its own cap: refunded_cents counts posted and held refunds together. What of them exceeds the capture
+-- is over_refunded_cents: a provider is known to have paid it, and only what records such proof raises it. No refund that is
+-- asked for does, so that it meets the CHECK.
 CREATE TABLE orders (
     tenant_id            text COLLATE "C" NOT NULL REFERENCES tenants,
     order_id             text COLLATE "C" NOT NULL,
     currency             text        NOT NULL,
     captured_cents       bigint      NOT NULL,
     refunded_cents       bigint      NOT NULL DEFAULT 0,
+    over_refunded_cents  bigint      NOT NULL DEFAULT 0,
     provider             text,
     provider_payment_ref text,
     customer_id          text,
@@ -42,12 +45,14 @@ CREATE TABLE orders (
     CONSTRAINT orders_pkey PRIMARY KEY (tenant_id, order_id),
     CONSTRAINT orders_order_id_check CHECK (octet_length(order_id) BETWEEN 1 AND 255 AND order_id !~ '[^!-~]'),
     CONSTRAINT orders_currency_check CHECK (octet_length(currency) = 3 AND currency !~ '[^A-Z]'),
-    CONSTRAINT orders_refunded_within_captured CHECK (0 <= refunded_cents AND refunded_cents <= captured_cents),
+    CONSTRAINT orders_refunded_within_captured CHECK (
+        0 <= refunded_cents AND 0 <= over_refunded_cents AND refunded_cents - over_refunded_cents <= captured_cents),
     CONSTRAINT orders_provider_check CHECK (provider ~ '^[a-z0-9_]{1,32}$' AND provider <> 'ledger'),
     CONSTRAINT orders_provider_has_payment CHECK ((provider IS NULL) = (provider_payment_ref IS NULL))
 ) WITH (fillfactor = 80);
 -- One payment belongs to one order of one tenant.
 CREATE UNIQUE INDEX orders_provider_payment_key ON orders (provider, provider_payment_ref) WHERE provider IS NOT NULL;
+CREATE INDEX orders_over_refunded_idx ON orders (tenant_id, order_id) WHERE over_refunded_cents > 0;
 CREATE INDEX orders_customer_email_idx ON orders (tenant_id, lower(customer_email)) WHERE customer_email IS NOT NULL;
 CREATE INDEX orders_customer_id_idx ON orders (tenant_id, customer_id) WHERE customer_id IS NOT NULL;
 
@@ -216,6 +221,15 @@ CREATE TRIGGER operation_events_permanent BEFORE UPDATE OR DELETE OR TRUNCATE ON
 CREATE TRIGGER refund_operations_permanent BEFORE DELETE OR TRUNCATE ON refund_operations
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewrite();
 
+-- A capture that rises covers so much of the excess, whoever raises it.
+CREATE FUNCTION cover_excess() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.over_refunded_cents := least(NEW.over_refunded_cents, greatest(NEW.refunded_cents - NEW.captured_cents, 0));
+    RETURN NEW;
+END $$;
+CREATE TRIGGER orders_cover_excess BEFORE UPDATE OF captured_cents ON orders
+    FOR EACH ROW WHEN (OLD.over_refunded_cents > 0) EXECUTE FUNCTION cover_excess();
+
 -- The service's role. Roles are cluster-wide: another database's migration may create it at the same moment, and where an
 -- administrator made it already, the owner needs no right to create roles.
 DO $$
@@ -231,7 +245,8 @@ GRANT SELECT, INSERT ON tenants, api_keys, orders, refund_authorizations, refund
     ledger_transfers, operation_events, reconciliation_runs TO refundd_service;
 GRANT UPDATE (require_authorization) ON tenants TO refundd_service;
 GRANT UPDATE (expires_at, revoked_at, last_used_at) ON api_keys TO refundd_service;
-GRANT UPDATE (captured_cents, refunded_cents, customer_id, customer_email, customer_name) ON orders TO refundd_service;
+GRANT UPDATE (captured_cents, refunded_cents, over_refunded_cents, customer_id, customer_email, customer_name) ON orders
+    TO refundd_service;
 GRANT UPDATE (state, provider_refund_id, provider_key_expires_at, attempts, not_sent, last_send_ended, doubted_decline,
     lease_until, next_check_at, failure_code, settled_at) ON refund_operations TO refundd_service;
 GRANT UPDATE ON reconciliation_runs TO refundd_service;

@@ -166,6 +166,8 @@ func TestOrders_NeverExceedTheirCapture(t *testing.T) {
 	for _, sql := range []string{
 		`UPDATE orders SET refunded_cents = refunded_cents + 5002 WHERE order_id = 'A-1' AND tenant_id = 'acme'`,
 		`UPDATE orders SET captured_cents = 4998 WHERE order_id = 'A-1' AND tenant_id = 'acme'`,
+		`UPDATE orders SET over_refunded_cents = -1 WHERE order_id = 'A-1' AND tenant_id = 'acme'`,
+		`UPDATE orders SET refunded_cents = 10001, over_refunded_cents = 0 WHERE order_id = 'A-1' AND tenant_id = 'acme'`,
 		`UPDATE orders SET refunded_cents = refunded_cents - 5000 WHERE order_id = 'A-1' AND tenant_id = 'acme'`,
 	} {
 		if _, constraint := attempt(t, db.Pool, sql); constraint != "orders_refunded_within_captured" {

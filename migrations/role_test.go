@@ -112,7 +112,7 @@ func TestServiceRole_UpdatesOnlyWhatMayChange(t *testing.T) {
 	may := map[string][]string{
 		"tenants":  {"require_authorization"},
 		"api_keys": {"expires_at", "revoked_at", "last_used_at"},
-		"orders":   {"captured_cents", "refunded_cents", "customer_id", "customer_email", "customer_name"},
+		"orders":   {"captured_cents", "refunded_cents", "over_refunded_cents", "customer_id", "customer_email", "customer_name"},
 		"refund_operations": {"state", "provider_refund_id", "provider_key_expires_at", "attempts", "not_sent", "last_send_ended",
 			"doubted_decline", "lease_until", "next_check_at", "failure_code", "settled_at"},
 		"reconciliation_runs": {"run_id", "started_at", "finished_at", "dry_run", "claimed", "succeeded", "failed", "pending", "resent",

@@ -74,8 +74,8 @@ const (
 	nextNever
 )
 
-// decide is the state machine: what becomes of an operation by one finding, where remainder is what its order could still
-// give back (minor units). Proof of success, and a failure that the provider's books show, count whatever the lease; all else
+// decide is the state machine: what becomes of an operation by one finding, where remainder is what its order's capture leaves
+// (minor units), negative where a provider paid more. Proof of success, and a failure that the provider's books show, count whatever the lease; all else
 // only if nobody took the lease since and the state is the one that it was taken in.
 func (r reservation) decide(f finding, remainder int64) change {
 	c := change{
@@ -92,7 +92,7 @@ func (r reservation) decide(f finding, remainder int64) change {
 	case f.source == sourceHuman && (!ours || r.State != StateNeedsAttention):
 		c.stale = true
 	case f.is(OutcomeSucceeded):
-		r.paid(&c, remainder)
+		r.paid(&c, f.source, remainder)
 	case f.is(OutcomeDeclined) && f.source != sourceRefund:
 		r.unpaid(&c, f.result.DeclineCode)
 	case f.is(OutcomePending):
@@ -138,28 +138,32 @@ func (r reservation) failedByPerson() bool {
 }
 
 // held tells whether the order's balance counts the operation's money as in transit.
-func (r reservation) held() bool {
-	return r.open() ||
-		r.State == StateNeedsAttention && (r.FailureCode == nil || *r.FailureCode != FailureOverRefund)
+func (r reservation) held() bool { return r.open() || r.State == StateNeedsAttention }
+
+// overRefunded tells whether the operation waits for a human because the provider paid it beyond its order's capture.
+func (r reservation) overRefunded() bool {
+	return r.State == StateNeedsAttention && deref(r.FailureCode) == FailureOverRefund
 }
 
-// paid: the provider shows it as executed. That is never dropped, whatever we believed.
-func (r reservation) paid(c *change, remainder int64) {
+// paid: the provider shows it as executed, or a person says so. Proof of it is never dropped, whatever we believed: one that
+// had failed is held again, whether the remainder covers it or not. What is beyond the capture is settled by a human alone,
+// as long as it is beyond it.
+func (r reservation) paid(c *change, by source, remainder int64) {
 	switch {
 	case r.State == StateSucceeded:
 		return
-	case r.State == StateFailed && remainder >= r.AmountCents:
-		c.state, c.failureCode, c.next = StateNeedsAttention, ptrTo(attentionPaidAfterAll), nextSlowest
+	case r.State == StateFailed && remainder < r.AmountCents:
+		r.attention(c, FailureOverRefund)
 		c.postings = r.post(ledger.Hold)
 		return
-	case r.State == StateFailed, !r.held() && remainder < r.AmountCents:
-		c.state, c.failureCode, c.next = StateNeedsAttention, ptrTo(FailureOverRefund), nextSlowest
+	case r.State == StateFailed:
+		r.attention(c, attentionPaidAfterAll)
+		c.postings = r.post(ledger.Hold)
 		return
-	case r.held():
-		c.postings = r.post(ledger.Settle)
-	default:
-		c.postings = r.post(ledger.Hold, ledger.Settle)
+	case r.overRefunded() && remainder < 0 && by != sourceHuman:
+		return
 	}
+	c.postings = r.post(ledger.Settle)
 	c.state, c.failureCode, c.doubted, c.next = StateSucceeded, nil, nil, nextDaily
 }
 

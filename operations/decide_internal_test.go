@@ -48,7 +48,7 @@ func everyDecision(visit func(name string, r reservation, f finding, remainder i
 					if bit(5) {
 						f.lease.attempts-- // somebody took the lease since
 					}
-					for _, remainder := range []int64{0, 99, 100} {
+					for _, remainder := range []int64{-1, 0, 99, 100} {
 						name := fmt.Sprintf("%s(%s) finding %d flags %06b remainder %d", state, deref(code), i, flags, remainder)
 						visit(name, r, f, remainder, r.decide(f, remainder))
 					}
@@ -92,8 +92,15 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 		if wantTransit := map[bool]int64{true: r.AmountCents}[after.held()]; inTransit != wantTransit {
 			fail("what is in transit is not what the state holds")
 		}
-		if balance > remainder {
-			fail("the order gives back more than it has")
+		paidAfterAll := r.State == StateFailed && f.is(OutcomeSucceeded) && f.source != sourceHuman
+		if balance > 0 && !paidAfterAll {
+			fail("the order gives back what no proof says it paid")
+		}
+		if paidAfterAll && (deref(c.failureCode) == FailureOverRefund) != (balance > remainder) {
+			fail("what is beyond the capture has another name, or the name something else")
+		}
+		if r.overRefunded() && remainder < 0 && c.state == StateSucceeded && f.source != sourceHuman {
+			fail("an excess was settled by nobody")
 		}
 		live := func(r reservation) int64 {
 			if r.held() || r.State == StateSucceeded {

@@ -261,7 +261,7 @@ func (x indexes) unbounded(p plan) bool {
 // faults answers what is wrong with a plan, node by node. Within limited, whoever is above takes no more rows than a page.
 func (x indexes) faults(p plan, limited bool) []string {
 	var found []string
-	walk := p.IndexCond == "" && p.Index == walked // which counts dead entries, too
+	walk := p.IndexCond == "" && walked[p.Index] // which counts dead entries, too
 	fault := func(why string) { found = append(found, why+": "+p.String()) }
 	switch p.Node {
 	case "Seq Scan":

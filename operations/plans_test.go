@@ -21,8 +21,8 @@ import (
 // held; far less than an order, a customer, a case or a state has.
 const mostRows = 400
 
-// walked is the index that may be read from end to end: it holds what has no end yet, and nothing else.
-const walked = "refund_operations_held_idx"
+// walked are the indexes that may be read from end to end: they hold what has no end yet, or what is wrong, and nothing else.
+var walked = map[string]bool{"refund_operations_held_idx": true, "orders_over_refunded_idx": true}
 
 // tiny are the tables that do not grow with the refunds.
 var tiny = map[string]bool{"tenants": true, "api_keys": true}
@@ -403,7 +403,7 @@ func (p *plans) reconciliation() []lookup {
 			_, err := job.Run(ctx)
 			return err
 		}},
-		{method: "Collector", reads: []string{refunds, "reconciliation_runs"}, call: func(context.Context) error {
+		{method: "Collector", reads: []string{refunds, orders, "reconciliation_runs"}, call: func(context.Context) error {
 			registry := prometheus.NewPedanticRegistry()
 			registry.MustRegister(reconcile.NewCollector(p.pool))
 			_, err := registry.Gather()

@@ -60,7 +60,7 @@ const (
 	DeclineExceedsUnrefunded  = "amount_exceeds_unrefunded" // may be our own success in disguise
 	DeclineRefundFailed       = "refund_failed"             // executed, then failed at the bank
 	FailureLate               = "late_failure"              // failure code of a refund that succeeded and then failed
-	FailureOverRefund         = "over_refund"               // paid, but the order's remainder does not cover it
+	FailureOverRefund         = "over_refund"               // it had failed, and was paid beyond its order's capture
 	FailureResolvedByOperator = "resolved_failed"           // a human's decision
 )
 

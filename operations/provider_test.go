@@ -399,11 +399,11 @@ func TestSubmitAtAProvider(t *testing.T) {
 			}
 		}
 		if k, l := p.state("K"), p.state("L"); k.State != operations.StateNeedsAttention || *k.FailureCode != operations.FailureOverRefund ||
-			l.State != operations.StateNeedsAttention || *l.FailureCode == operations.FailureOverRefund {
+			l.State != operations.StateNeedsAttention || *l.FailureCode != operations.FailureOverRefund {
 			t.Errorf("K %s(%s), L %s(%s)", k.State, *k.FailureCode, l.State, *l.FailureCode)
 		}
-		p.books("K", 10000, "hold", "release")
-		p.books("L", 10000, "hold", "release", "hold")
+		p.books("K", 16000, "hold", "release", "hold")
+		p.books("L", 16000, "hold", "release", "hold")
 		p.exec(`UPDATE orders SET captured_cents = 16000 WHERE order_id = 'P'`)
 		for _, id := range []string{"K", "L"} {
 			if op, err := p.Reconcile(t.Context(), tenant, id); err != nil || op.State != operations.StateSucceeded {

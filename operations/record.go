@@ -234,7 +234,7 @@ func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note) (
 	b := &pgx.Batch{}
 	ledger.Lock(b, orderKeys, func(locked []Order) {
 		for _, o := range locked {
-			remainders[o.OrderKey] = o.RefundableCents()
+			remainders[o.OrderKey] = o.Remainder()
 		}
 	})
 	b.Queue(`SELECT o.operation_id FROM unnest($1::text[], $2::text[]) AS k (tenant_id, operation_id)

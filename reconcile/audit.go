@@ -29,8 +29,9 @@ const (
 	RuleOrderCurrency     Rule = "order_currency_differs"      // a refund is in its order's currency
 	RuleOrderProvider     Rule = "order_provider_differs"      // and by its order's provider
 	RuleRefundedCents     Rule = "refunded_cents_differs"      // an order counts its live operations
-	RuleWithinCapture     Rule = "refunded_exceeds_captured"   // and they never exceed its capture
-	RuleOverRefund        Rule = "over_refund"                 // paid at the provider beyond the capture: money that no row holds
+	RuleWithinCapture     Rule = "refunded_exceeds_captured"   // and they never exceed its capture,
+	RuleOverRefund        Rule = "over_refund"                 // but for what a provider paid beyond it: that is named until it is covered
+	RuleOverRefundedCents Rule = "over_refunded_cents_differs" // an order counts that much of it, and no more
 	RuleImpossibleState   Rule = "impossible_state"            // the state exists for such an operation
 	RuleNotPositiveAmount Rule = "operation_amount_impossible" // amounts are positive
 )
@@ -105,6 +106,7 @@ type entry struct {
 
 	orderKnown                   bool
 	orderCurrency, orderProvider string
+	overCents                    int64 // of the order, beyond its capture
 }
 
 // auditOperations reads operations and transfers once, both in the order of their primary keys.
@@ -116,7 +118,7 @@ func auditOperations(ctx context.Context, tx pgx.Tx, report *Report) error {
 		       coalesce(tr.transfers, 0), coalesce(tr.chain, ''), coalesce(tr.first_seq, 0), coalesce(tr.last_seq, 0),
 		       coalesce(tr.min_cents, 0), coalesce(tr.max_cents, 0), coalesce(tr.min_currency, ''), coalesce(tr.max_currency, ''),
 		       coalesce(tr.accounts_right, true),
-		       o.order_id IS NOT NULL, coalesce(o.currency, ''), coalesce(o.provider, '')
+		       o.order_id IS NOT NULL, coalesce(o.currency, ''), coalesce(o.provider, ''), coalesce(o.over_refunded_cents, 0)
 		FROM refund_operations op
 		FULL JOIN (
 			SELECT tenant_id, operation_id, count(*) AS transfers, string_agg(kind, ' ' ORDER BY seq) AS chain,
@@ -136,7 +138,7 @@ func auditOperations(ctx context.Context, tx pgx.Tx, report *Report) error {
 		&e.tenantID, &e.operationID,
 		&e.known, &e.orderID, &e.state, &e.currency, &e.provider, &e.failureCode, &e.fingerprint, &e.amountCents,
 		&e.transfers, &e.chain, &e.firstSeq, &e.lastSeq, &e.minCents, &e.maxCents, &e.minCurrency, &e.maxCurrency, &e.accountsRight,
-		&e.orderKnown, &e.orderCurrency, &e.orderProvider,
+		&e.orderKnown, &e.orderCurrency, &e.orderProvider, &e.overCents,
 	}, func() error {
 		report.Transfers += e.transfers
 		if e.known {
@@ -150,37 +152,44 @@ func auditOperations(ctx context.Context, tx pgx.Tx, report *Report) error {
 	return err
 }
 
-// auditOrders compares each order with the sum of its live operations: all but those that failed, were withdrawn, or could not
-// be held any more.
+// auditOrders compares each order with the sum of its live operations, which are all but those that failed or were withdrawn,
+// and with its capture.
 func auditOrders(ctx context.Context, tx pgx.Tx, report *Report) error {
 	if err := tx.QueryRow(ctx, `SELECT count(*) FROM orders`).Scan(&report.Orders); err != nil {
 		return err
 	}
 	rows, err := tx.Query(ctx, `
-		SELECT o.tenant_id, o.order_id, o.captured_cents, o.refunded_cents,
+		SELECT o.tenant_id, o.order_id, o.captured_cents, o.refunded_cents, o.over_refunded_cents,
 		       coalesce(live.cents, 0)::text, o.refunded_cents IS DISTINCT FROM coalesce(live.cents, 0)
 		FROM orders o
 		LEFT JOIN (
 			SELECT tenant_id, order_id, sum(amount_cents) AS cents FROM refund_operations
 			WHERE state NOT IN ('failed', 'revoked')
-			  AND NOT (state = 'needs_attention' AND failure_code IS NOT DISTINCT FROM 'over_refund')
 			GROUP BY tenant_id, order_id
 		) live ON (live.tenant_id, live.order_id) = (o.tenant_id, o.order_id)
-		WHERE o.refunded_cents <> coalesce(live.cents, 0) OR o.refunded_cents NOT BETWEEN 0 AND o.captured_cents`)
+		WHERE o.refunded_cents <> coalesce(live.cents, 0) OR o.refunded_cents NOT BETWEEN 0 AND o.captured_cents OR o.over_refunded_cents <> 0`)
 	if err != nil {
 		return err
 	}
 	var tenantID, orderID, live string
-	var captured, refunded int64
+	var captured, refunded, over int64
 	var differs bool
-	_, err = pgx.ForEachRow(rows, []any{&tenantID, &orderID, &captured, &refunded, &live, &differs}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&tenantID, &orderID, &captured, &refunded, &over, &live, &differs}, func() error {
 		if differs {
 			report.lie(Lie{TenantID: tenantID, OrderID: orderID, Rule: RuleRefundedCents,
 				Detail: fmt.Sprintf("refunded_cents is %d, its live operations sum up to %s", refunded, live)})
 		}
-		if refunded < 0 || refunded > captured {
+		excess := max(refunded-captured, 0)
+		switch {
+		case refunded < 0, excess > over:
 			report.lie(Lie{TenantID: tenantID, OrderID: orderID, Rule: RuleWithinCapture,
 				Detail: fmt.Sprintf("refunded_cents is %d of %d captured", refunded, captured)})
+		case excess < over:
+			report.lie(Lie{TenantID: tenantID, OrderID: orderID, Rule: RuleOverRefundedCents,
+				Detail: fmt.Sprintf("over_refunded_cents is %d, and %d of %d captured were refunded", over, refunded, captured)})
+		case over > 0:
+			report.lie(Lie{TenantID: tenantID, OrderID: orderID, Rule: RuleOverRefund,
+				Detail: fmt.Sprintf("of %d captured the provider paid %d, which is %d too many", captured, refunded, over)})
 		}
 		return nil
 	})

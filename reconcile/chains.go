@@ -7,10 +7,6 @@ import (
 	"refundd/operations"
 )
 
-// overRefund is the failure code of an operation that was paid after all while its order's remainder no longer covered it:
-// nothing is held for it.
-const overRefund = "over_refund"
-
 // ended is the part of a chain that leaves no money held or paid: the provider declined, or paid and took it back. Proof
 // that an ended refund was paid after all holds its money again, so that a chain may have several such parts.
 const ended = `hold (?:release|settle reversal)`
@@ -26,7 +22,7 @@ var (
 
 // legalChain returns the kinds of transfer, in order, that an operation's state allows; nil where the schema allows no such
 // operation.
-func legalChain(state operations.State, withProvider bool, failureCode string) *regexp.Regexp {
+func legalChain(state operations.State, withProvider bool) *regexp.Regexp {
 	switch state {
 	case operations.StateRevoked:
 		return nothing
@@ -45,9 +41,6 @@ func legalChain(state operations.State, withProvider bool, failureCode string) *
 	case operations.StateFailed:
 		return endedChain
 	case operations.StateNeedsAttention:
-		if failureCode == overRefund {
-			return endedChain
-		}
 		return heldChain
 	}
 	return nil

@@ -18,7 +18,7 @@ const (
 	scrapeRest  = time.Second     // during which scrapes are answered alike
 )
 
-// Collector tells, at each scrape, what has no end yet and when reconciliation last ran well. It reads the rows, so that
+// Collector tells, at each scrape, what has no end yet, what contradicts the books, and when reconciliation last ran well. It reads the rows, so that
 // every replica tells the same.
 type Collector struct {
 	pool *pgxpool.Pool
@@ -34,6 +34,8 @@ var (
 	openDesc   = prometheus.NewDesc("refundd_operations", "Operations without an end, by state.", []string{"state"}, nil)
 	oldestDesc = prometheus.NewDesc("refundd_operations_oldest_age_seconds",
 		"Age of the oldest operation in the state; 0 where there is none.", []string{"state"}, nil)
+	overDesc = prometheus.NewDesc("refundd_orders_over_refunded",
+		"Orders of which a provider paid more than was captured.", nil, nil)
 	lastRunDesc = prometheus.NewDesc("refundd_reconciliation_last_success_timestamp_seconds",
 		"When the last run of reconciliation that was through ended, as Unix time; 0 where none ever was.", nil, nil)
 	lastRunAgeDesc = prometheus.NewDesc("refundd_reconciliation_last_success_age_seconds",
@@ -43,7 +45,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{openDesc, oldestDesc, lastRunDesc, lastRunAgeDesc, readDesc} {
+	for _, d := range []*prometheus.Desc{openDesc, oldestDesc, overDesc, lastRunDesc, lastRunAgeDesc, readDesc} {
 		out <- d
 	}
 }
@@ -63,6 +65,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		gauge(openDesc, float64(s.count[state]), string(state))
 		gauge(oldestDesc, s.oldest[state], string(state))
 	}
+	gauge(overDesc, s.over)
 	gauge(lastRunDesc, s.lastRun)
 	if s.lastRun > 0 {
 		gauge(lastRunAgeDesc, s.lastRunAge)
@@ -76,6 +79,7 @@ type snapshot struct {
 	read                bool
 	count               map[operations.State]int64
 	oldest              map[operations.State]float64 // seconds
+	over                float64                      // orders
 	lastRun, lastRunAge float64                      // seconds; 0 = never
 }
 
@@ -94,7 +98,8 @@ func (c *Collector) snapshot() snapshot {
 	return s
 }
 
-// queue queues what is read: what is held, counted by its partial index, whatever else the table has; and the last run.
+// queue queues what is read: what is held and what is wrong, counted by partial indexes, whatever else the tables have; and the
+// last run.
 func (s *snapshot) queue(b *pgx.Batch) {
 	clear(s.count) // of an earlier try
 	clear(s.oldest)
@@ -110,6 +115,7 @@ func (s *snapshot) queue(b *pgx.Batch) {
 		})
 		return err
 	})
+	b.Queue(`SELECT count(*) FROM orders WHERE over_refunded_cents > 0`).QueryRow(func(row pgx.Row) error { return row.Scan(&s.over) })
 	b.Queue(`
 		SELECT coalesce(extract(epoch FROM max(finished_at)), 0)::float8,
 			coalesce(extract(epoch FROM clock_timestamp() - max(finished_at)), 0)::float8

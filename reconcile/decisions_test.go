@@ -277,8 +277,9 @@ func TestRun_Rechecks(t *testing.T) {
 		b.executeByHand("K", 100)
 		b.exec(`UPDATE orders SET captured_cents = 50`)
 		b.run(Summary{Claimed: 1, NeedsAttention: 1})
-		b.expect("K", "needs_attention over_refund", "hold release", 1)
-		if lies := audit(t, b.db).Lies; len(lies) != 1 || lies[0].Rule != RuleOverRefund || lies[0].OperationID != "K" {
+		b.expect("K", "needs_attention over_refund", "hold release hold", 1)
+		if lies := audit(t, b.db).Lies; len(lies) != 2 || lies[0].Rule != RuleOverRefund || lies[0].OperationID != "K" ||
+			lies[1].Rule != RuleOverRefund || lies[1].OrderID != "order-K" {
 			t.Errorf("the audit names %+v", lies)
 		}
 		b.run(Summary{Claimed: 1, StillUnknown: 1})

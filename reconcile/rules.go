@@ -23,10 +23,7 @@ func (e *entry) judge(lie func(Rule, string)) {
 
 func (e *entry) judgeChain(lie func(Rule, string)) {
 	state := operations.State(e.state)
-	legal := legalChain(state, e.provider != "", e.failureCode)
-	if state == operations.StateNeedsAttention && e.failureCode == overRefund {
-		lie(RuleOverRefund, fmt.Sprintf("the provider paid %d %s that the order's remainder does not cover", e.amountCents, e.currency))
-	}
+	legal := legalChain(state, e.provider != "")
 	switch {
 	case legal == nil:
 		lie(RuleImpossibleState, fmt.Sprintf("state %q with provider %q", e.state, e.provider))
@@ -69,6 +66,10 @@ func (e *entry) judgeOrder(lie func(Rule, string)) {
 		return
 	case operations.State(e.state) == operations.StateRevoked:
 		return
+	}
+	if state := operations.State(e.state); e.overCents > 0 && state == operations.StateNeedsAttention && e.failureCode == operations.FailureOverRefund {
+		lie(RuleOverRefund, fmt.Sprintf("the provider paid these %d %s, and %d beyond what was captured: a person decides",
+			e.amountCents, e.currency, e.overCents))
 	}
 	if e.currency != e.orderCurrency {
 		lie(RuleOrderCurrency, fmt.Sprintf("an operation in %s, an order in %s", e.currency, e.orderCurrency))

@@ -121,7 +121,7 @@ func attention(code string) string {
 	case "paid_after_failure":
 		return "it had failed, and the provider shows it as paid: the money is held again"
 	case operations.FailureOverRefund:
-		return "it had failed, the provider shows it as paid, and its order's remainder does not cover it"
+		return "it had failed, and the provider shows it as paid, beyond what was captured: the money is held, the excess stands on the order"
 	}
 	return code
 }

@@ -3,7 +3,6 @@ package blackbox
 import (
 	"fmt"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -62,42 +61,6 @@ func TestA54_FailedButPaid_IsHeldAgainInFrontOfAHuman(t *testing.T) {
 			p.stands("K", "succeeded", "")
 			p.chain("K", "hold", "release", "hold", "settle")
 			p.executed("K")
-			p.Service.Audit(t)
-		})
-	}
-}
-
-// Where the money went to somebody else meanwhile, nothing is held, and the audit says so until the capture covers it.
-func TestA54_FailedButPaidAndTheRemainderIsGone_IsNamedByTheAudit(t *testing.T) {
-	t.Parallel()
-	for _, byHuman := range []bool{false, true} {
-		t.Run(fmt.Sprint("by human ", byHuman), func(t *testing.T) {
-			t.Parallel()
-			p := newPaying(t)
-			failedThoughPaid(p, "K", "P0", byHuman)
-			want(t, p.Refund("K-new", "P0", 6001), "processed")
-			p.provider.Heal()
-			for range 2 { // the proof is not dropped, and stays unpaid for
-				p.lookUp("K")
-				p.stands("K", "needs_attention", "over_refund")
-				p.chain("K", "hold", "release")
-				p.balance("P0", 6001, 0)
-				r := harness.Command(t, p.Service.DB.ServiceURL, "audit")
-				if r.ExitCode != 3 || !strings.Contains(r.Stdout, "over_refund") || !strings.Contains(r.Stdout, "operation=K:") {
-					t.Errorf("refundd audit exits %d: %s", r.ExitCode, r.Stdout)
-				}
-			}
-			p.refund("K", "P0", "operation_needs_attention")
-			want(t, p.Put(harness.OrderPath("P0"), harness.Fields{"captured_cents": 10000}), "200")
-			p.lookUp("K")
-			p.stands("K", "needs_attention", "over_refund")
-			want(t, p.Put(harness.OrderPath("P0"), harness.Fields{"captured_cents": 10001}), "200")
-			p.reconcile()
-			p.stands("K", "succeeded", "")
-			p.chain("K", "hold", "release", "hold", "settle")
-			p.balance("P0", 10001, 0)
-			p.executed("K", "K-new")
-			p.refund("K", "P0", "already_processed")
 			p.Service.Audit(t)
 		})
 	}

@@ -42,6 +42,7 @@ type Order struct {
 	RefundedCents      int64   `json:"refunded_cents"`
 	HeldCents          int64   `json:"held_cents"`
 	RefundableCents    int64   `json:"refundable_cents"`
+	OverRefundedCents  int64   `json:"over_refunded_cents"`
 	Provider           string  `json:"provider"`
 	ProviderPaymentRef *string `json:"provider_payment_ref"`
 	Customer           struct {
