@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Why an order is not registered as asked.
@@ -47,7 +46,7 @@ type Registration struct {
 
 // Register stores a captured payment, or changes of a known one what may change, and tells whether it is new.
 func Register(ctx context.Context, tx pgx.Tx, r Registration) (Order, bool, error) {
-	// A registration that loses the race for a new order's key is judged against the winner's row.
+	// A registration that loses the race for a new order, or for its payment, is judged against the winner's row.
 	for {
 		known, err := lockForChange(ctx, tx, r.OrderKey)
 		switch {
@@ -60,7 +59,26 @@ func Register(ctx context.Context, tx pgx.Tx, r Registration) (Order, bool, erro
 		if o, inserted, err := insertOrder(ctx, tx, r); inserted || err != nil {
 			return o, inserted, err
 		}
+		if err := paymentFree(ctx, tx, r); err != nil {
+			return Order{}, false, err
+		}
 	}
+}
+
+// paymentFree refuses a payment that another order has.
+func paymentFree(ctx context.Context, tx pgx.Tx, r Registration) error {
+	var taken bool
+	err := tx.QueryRow(ctx, `
+		SELECT EXISTS (SELECT FROM orders WHERE provider = $3 AND provider_payment_ref = $4
+			AND (tenant_id, order_id) <> ($1, $2))`,
+		r.TenantID, r.OrderID, r.movedBy(), r.ProviderPaymentRef).Scan(&taken)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for the payment: %w", err)
+	case taken:
+		return ErrPaymentAlreadyRegistered
+	}
+	return nil
 }
 
 func lockForChange(ctx context.Context, tx pgx.Tx, key OrderKey) (Order, error) {
@@ -79,16 +97,14 @@ func insertOrder(ctx context.Context, tx pgx.Tx, r Registration) (Order, bool, e
 	if r.Customer != nil {
 		c = *r.Customer
 	}
+	// No one constraint is named: of two that are equal, the loser may meet the winner's payment before the winner's key.
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref,
 			customer_id, customer_email, customer_name, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp())
-		ON CONFLICT (tenant_id, order_id) DO NOTHING`,
+		ON CONFLICT DO NOTHING`,
 		r.TenantID, r.OrderID, r.Currency, r.CapturedCents, r.movedBy(), r.ProviderPaymentRef, c.ID, c.Email, c.Name)
-	var pgErr *pgconn.PgError
 	switch {
-	case errors.As(err, &pgErr) && pgErr.ConstraintName == "orders_provider_payment_key":
-		return Order{}, false, ErrPaymentAlreadyRegistered
 	case err != nil:
 		return Order{}, false, fmt.Errorf("insert order: %w", err)
 	case tag.RowsAffected() == 0:

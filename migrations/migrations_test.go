@@ -56,6 +56,11 @@ func schema(t *testing.T, pool *pgxpool.Pool) []string {
 			SELECT concat_ws(' ', 'trigger', tgenabled, pg_get_triggerdef(pg_trigger.oid))
 			FROM ours JOIN pg_trigger ON tgrelid = ours.oid WHERE NOT tgisinternal
 			UNION ALL
+			SELECT concat_ws(' ', 'domain', typname, format_type(typbasetype, typtypmod), typcollation::regcollation,
+			                 pg_get_constraintdef(d.oid))
+			FROM pg_type LEFT JOIN pg_constraint d ON contypid = pg_type.oid
+			WHERE typtype = 'd' AND typnamespace = 'public'::regnamespace
+			UNION ALL
 			SELECT concat_ws(' ', 'function', proacl::text, pg_get_functiondef(oid)) FROM pg_proc
 			WHERE pronamespace = 'public'::regnamespace
 		) t (line)

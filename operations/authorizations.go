@@ -231,7 +231,7 @@ func findAuthorization(ctx context.Context, tx pgx.Tx, key operationKey) (Author
 func selectAuthorizations(ctx context.Context, tx pgx.Tx, picked string, args ...any) ([]Authorization, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT a.tenant_id, a.operation_id, a.case_id, a.order_id, a.amount_cents, a.currency, a.reason, a.metadata,
-			a.approved_by, CASE WHEN a.expires_at < 'infinity' THEN greatest(a.expires_at, '0001-01-01Z') END, a.created_at,
+			a.approved_by, CASE WHEN a.expires_at < 'infinity' THEN greatest(a.expires_at, '0001-01-01T00:00:00Z') END, a.created_at,
 			CASE WHEN o.state = 'revoked' THEN 'revoked' WHEN o.state IS NOT NULL THEN 'executed'
 			     WHEN a.expires_at <= clock_timestamp() THEN 'expired' ELSE 'open' END
 		FROM (SELECT * FROM refund_authorizations `+picked+`) a

@@ -33,7 +33,9 @@ type Lease struct {
 // leaseColumns reads a leased operation o of an order p, for scanLease.
 const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.not_sent = o.attempts - 1 AND o.state = 'reserved',
 	p.provider_payment_ref, o.provider_key, c.at, o.next_check_at,
-	coalesce((greatest(extract(epoch FROM o.last_send_ended + lag.lag - c.at), 0) * 1000000000)::bigint, 0)`
+	CASE WHEN o.last_send_ended + lag.lag > c.at
+		THEN (extract(epoch FROM least(o.last_send_ended + lag.lag, c.at + interval '1 day') - c.at) * 1000000000)::bigint
+		ELSE 0 END`
 
 func (e *Engine) scanLease(taken time.Time, layer, who string) func(pgx.CollectableRow) (Lease, error) {
 	return func(row pgx.CollectableRow) (Lease, error) {

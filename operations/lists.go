@@ -8,8 +8,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // MaxMatches is how many matches a search by customer or case may have before it answers ErrTooManyMatches instead.
@@ -37,14 +39,23 @@ type RefundFilter struct {
 	State   *State
 }
 
-// cursor is the sort key of a page's last row.
+// cursor is the sort key of a page's last row: any time that a row may have, infinity included.
 type cursor struct {
-	at time.Time
+	at pgtype.Timestamptz
 	id string
 }
 
+// cursorAt is the cursor of a row whose time is finite.
+func cursorAt(at time.Time, id string) cursor {
+	return cursor{pgtype.Timestamptz{Time: at, Valid: true}, id}
+}
+
 func (c cursor) encode() string {
-	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(c.at.UnixMicro(), 10) + " " + c.id))
+	at := c.at.InfinityModifier.String()
+	if c.at.InfinityModifier == pgtype.Finite {
+		at = strconv.FormatInt(c.at.Time.UnixMicro(), 10)
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(at + " " + c.id))
 }
 
 func decodeCursor(s string) (*cursor, error) {
@@ -56,15 +67,26 @@ func decodeCursor(s string) (*cursor, error) {
 		return nil, ErrInvalidCursor
 	}
 	at, id, ok := strings.Cut(string(b), " ")
-	micros, err := strconv.ParseInt(at, 10, 64)
-	if !ok || err != nil || id == "" || strings.ContainsRune(id, 0) || micros < 0 || micros > maxMicros {
+	if !ok || id == "" || !utf8.ValidString(id) || strings.ContainsRune(id, 0) {
 		return nil, ErrInvalidCursor
 	}
-	return &cursor{time.UnixMicro(micros).UTC(), id}, nil
+	for _, beyond := range []pgtype.InfinityModifier{pgtype.Infinity, pgtype.NegativeInfinity} {
+		if at == beyond.String() {
+			return &cursor{pgtype.Timestamptz{InfinityModifier: beyond, Valid: true}, id}, nil
+		}
+	}
+	micros, err := strconv.ParseInt(at, 10, 64)
+	if err != nil || micros < minMicros || micros > maxMicros {
+		return nil, ErrInvalidCursor
+	}
+	return new(cursorAt(time.UnixMicro(micros).UTC(), id)), nil
 }
 
-// maxMicros is the year 9999: later times are none that a list handed out, and Postgres might not take them.
-const maxMicros = 253402300799999999
+// The years 1 and 9999: no row has a finite time beyond them.
+const (
+	minMicros = -62135596800000000
+	maxMicros = 253402300799999999
+)
 
 // nextPage cuts the row that was read beyond the limit, and answers the cursor of the page after: empty at the end.
 func nextPage[T any](rows []T, limit int, key func(T) cursor) ([]T, string) {
@@ -119,17 +141,33 @@ func (e *Engine) Refunds(ctx context.Context, tenantID string, f RefundFilter, p
 	if from != nil {
 		w.and(`(o.created_at, o.operation_id) < (?, ?)`, from.at, from.id)
 	}
-	var found []Operation
+	var found []listed
 	err = e.query(ctx, func(rows pgx.Rows) (err error) {
-		found, err = pgx.CollectRows(rows, scanOperation)
+		found, err = pgx.CollectRows(rows, scanListed)
 		return err
-	}, fmt.Sprintf(`SELECT %s FROM refund_operations o WHERE %s ORDER BY o.created_at DESC, o.operation_id DESC LIMIT %d`,
+	}, fmt.Sprintf(`SELECT %s, o.created_at FROM refund_operations o WHERE %s ORDER BY o.created_at DESC, o.operation_id DESC LIMIT %d`,
 		operationColumns, &w, p.Limit+1), w.args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list refunds: %w", err)
 	}
-	page, next := nextPage(found, p.Limit, func(o Operation) cursor { return cursor{o.CreatedAt, o.OperationID} })
-	return page, next, nil
+	page, next := nextPage(found, p.Limit, func(l listed) cursor { return cursor{l.at, l.OperationID} })
+	operations := make([]Operation, len(page))
+	for i, l := range page {
+		operations[i] = l.Operation
+	}
+	return operations, next, nil
+}
+
+// listed is an operation and the time that it is sorted by, which CreatedAt may be too narrow for.
+type listed struct {
+	Operation
+	at pgtype.Timestamptz
+}
+
+func scanListed(row pgx.CollectableRow) (listed, error) {
+	var l listed
+	err := row.Scan(append(l.targets(), &l.at)...)
+	return l, err
 }
 
 // allMatches passes a complete search on.

@@ -87,7 +87,7 @@ func TestCursor_OfNobodysIsRefused(t *testing.T) {
 	b.free()
 	b.order("P", 10)
 	expect(t, b.submit(operations.Request{TenantID: tenant, OperationID: "K", OrderID: "P", AmountCents: 1}), operations.StatusProcessed)
-	for _, plain := range []string{"", "x", "1", "1 ", " K", "-1 K", "1 a\x00b", "99999999999999999999 K", "9223372036854775807 K", "1 2.3", "1 0.x"} {
+	for _, plain := range []string{"", "x", "1", "1 ", " K", "-62135596800000001 K", "Infinity K", "-infinity ", "1 \xff", "1 a\x00b", "99999999999999999999 K", "9223372036854775807 K", "1 2.3", "1 0.x"} {
 		p := operations.Page{Limit: 5, Cursor: base64.RawURLEncoding.EncodeToString([]byte(plain))}
 		if plain == "" {
 			p.Cursor = "!"

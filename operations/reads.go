@@ -160,7 +160,7 @@ func (f placed) entry(tenantID, operationID string) TimelineEntry {
 }
 
 func (f placed) cursor() cursor {
-	return cursor{f.at, strconv.Itoa(f.source) + "." + strconv.FormatInt(f.seq, 10)}
+	return cursorAt(f.at, strconv.Itoa(f.source)+"."+strconv.FormatInt(f.seq, 10))
 }
 
 // entry reads a timeline's cursor back.

@@ -13,12 +13,14 @@ type operationKey struct {
 	OperationID string
 }
 
-// operationColumns reads an operation o for scanOperation.
+// operationColumns reads an operation o for scanOperation. Its owner may have moved its times to any other, infinity included:
+// what can not be told is told as the nearest that can, and no lease is longer than a day.
 const operationColumns = `o.tenant_id, o.operation_id, o.fingerprint, coalesce(o.refund_id::text, ''), o.order_id,
 	o.amount_cents, o.currency, o.reason, o.metadata, o.state, o.provider, o.provider_refund_id, o.failure_code,
-	greatest(least(o.created_at, '9999-12-31Z'), '0001-01-01Z'), o.settled_at,
-	CASE WHEN o.provider IS NOT NULL AND o.lease_until > clock_timestamp() AND o.lease_until < 'infinity'
-		THEN (extract(epoch FROM o.lease_until - clock_timestamp()) * 1000000000)::bigint ELSE 0 END`
+	greatest(least(o.created_at, '9999-12-31T23:59:59.999999Z'), '0001-01-01T00:00:00Z'), o.settled_at,
+	CASE WHEN o.provider IS NOT NULL AND o.lease_until > clock_timestamp()
+		THEN (extract(epoch FROM least(o.lease_until, clock_timestamp() + interval '1 day') - clock_timestamp()) * 1000000000)::bigint
+		ELSE 0 END`
 
 // targets are what a row of operationColumns is scanned into.
 func (o *Operation) targets() []any {

@@ -104,7 +104,8 @@ func (s *snapshot) queue(b *pgx.Batch) {
 	clear(s.count) // of an earlier try
 	clear(s.oldest)
 	b.Queue(`
-		SELECT state, count(*), greatest(extract(epoch FROM clock_timestamp() - greatest(min(created_at), '0001-01-01Z')), 0)::float8
+		SELECT state, count(*), greatest(extract(epoch FROM
+			clock_timestamp() - least(greatest(min(created_at), '0001-01-01Z'), clock_timestamp())), 0)::float8
 		FROM refund_operations WHERE state IN ('reserved', 'pending', 'needs_attention') GROUP BY state`).Query(func(rows pgx.Rows) error {
 		var state operations.State
 		var count int64

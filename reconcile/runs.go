@@ -70,7 +70,7 @@ func (j *Job) close(ctx context.Context, r run, s Summary, took time.Duration, f
 
 // oldestUnknown is the age in seconds of the oldest operation whose outcome is not known yet, 0 where there is none.
 const oldestUnknown = `coalesce((
-	SELECT greatest(extract(epoch FROM clock_timestamp() - min(greatest(created_at, '0001-01-01Z'))), 0)::bigint
+	SELECT greatest(extract(epoch FROM clock_timestamp() - least(min(greatest(created_at, '0001-01-01Z')), clock_timestamp())), 0)::bigint
 	FROM refund_operations WHERE state IN ('reserved', 'pending')), 0)`
 
 func (j *Job) oldestUnknown(ctx context.Context) (seconds int64, err error) {
