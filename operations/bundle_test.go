@@ -229,35 +229,24 @@ func (b *bundle) until(what string, met func() bool) {
 	}
 }
 
-// gate keeps every claiming worker busy until it is opened, so that what is submitted meanwhile shares one batch.
+// gate keeps tx 1 from beginning until it is opened, so that what is submitted meanwhile shares one batch.
 type gate struct {
-	rival *rival
-	held  []<-chan outcome
+	b       *bundle
+	release func()
+	held    <-chan outcome
 }
 
 func (b *bundle) gate() *gate {
 	b.t.Helper()
-	const workers = 2
-	g := &gate{}
-	for i := range workers {
-		b.order(fmt.Sprintf("gate-%d", i), 1)
-	}
-	g.rival = b.rival()
-	for i := range workers {
-		g.rival.lock(fmt.Sprintf("gate-%d", i))
-	}
-	for i := range workers {
-		id := fmt.Sprintf("gate-%d", i)
-		g.held = append(g.held, b.start(b.t.Context(), b.approve(id, id, 1)))
-		b.untilBlocked(int64(i + 1))
-	}
+	begun, release := b.Hold()
+	b.order("gate", 1)
+	g := &gate{b: b, release: release, held: b.start(b.t.Context(), b.approve("gate", "gate", 1))}
+	<-begun
 	return g
 }
 
 func (g *gate) open() {
-	g.rival.b.t.Helper()
-	g.rival.commit()
-	for _, h := range g.held {
-		expect(g.rival.b.t, wait(g.rival.b.t, h), operations.StatusProcessed)
-	}
+	g.b.t.Helper()
+	g.release()
+	expect(g.b.t, wait(g.b.t, g.held), operations.StatusProcessed)
 }

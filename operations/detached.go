@@ -1,29 +1,60 @@
 package operations
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
-// detached runs what belongs to an operation rather than to the request that began it, and lets it finish at shutdown.
-type detached struct {
+// inFlight counts what is under way, so that a shutdown can refuse more and wait for the rest.
+type inFlight struct {
 	mu     sync.Mutex
 	closed bool
 	group  sync.WaitGroup
 }
 
-// run starts work, or answers ErrOverloaded once the engine is stopping.
-func (d *detached) run(work func()) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return ErrOverloaded
+// enter counts one more until leave is called, or reports false once the engine is stopping.
+func (f *inFlight) enter() (leave func(), ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil, false
 	}
-	d.group.Go(work)
-	return nil
+	f.group.Add(1)
+	return f.group.Done, true
 }
 
-// drain refuses further work and waits for what runs.
-func (d *detached) drain() {
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
-	d.group.Wait()
+// drain refuses more and waits for what is under way.
+func (f *inFlight) drain() {
+	f.mu.Lock()
+	f.closed = true
+	f.mu.Unlock()
+	f.group.Wait()
+}
+
+// detached does what belongs to an operation rather than to the request that began it: it goes on after its caller has left,
+// who is then told ErrDeadlineExceeded. Once the engine is stopping it is ErrOverloaded.
+func detached[T any](ctx context.Context, e *Engine, act func(context.Context) (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	var none T
+	leave, ok := e.acts.enter()
+	if !ok {
+		return none, ErrOverloaded
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer leave()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Lease)
+		defer cancel()
+		value, err := act(ctx)
+		done <- result{value, err}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-ctx.Done():
+		return none, ErrDeadlineExceeded
+	}
 }

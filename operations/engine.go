@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
+
+	"refundd/internal/batch"
 )
 
 // Config is what an Engine needs; the zero value of each optional field means its default.
@@ -84,13 +84,14 @@ func (c *Config) validate() error {
 
 // Engine executes refunds. Its methods may be called at once from any number of goroutines.
 type Engine struct {
-	config   Config
-	reads    *queue[operationKey, *call] // calls whose key is to be looked up
-	claims   *queue[OrderKey, *call]     // calls for tx 1; those of one order keep their order
-	asks     *queue[operationKey, *ask]  // leases in front of a provider
-	notes    *queue[OrderKey, *note]     // findings for tx 2
-	detached detached                    // calls to providers, which belong to no request
-	metrics  *metrics
+	config  Config
+	reads   *batch.Group[operationKey, *Operation] // keys to be looked up
+	claims  *batch.Group[*call, claimed]           // tx 1; calls of one order keep their order
+	asks    *batch.Group[Lease, bool]              // leases in front of a provider
+	notes   *batch.Group[*note, recorded]          // findings for tx 2
+	submits inFlight
+	acts    inFlight // what goes on after its caller has left
+	metrics *metrics
 
 	providers     map[string]*provider
 	providerNames []string // beside the milliseconds that each of them remembers a key
@@ -105,12 +106,12 @@ func New(c Config) (*Engine, error) {
 	}
 	e := &Engine{
 		config:    c,
-		reads:     newQueue[operationKey, *call](c.MaxQueue),
-		claims:    newQueue[OrderKey, *call](c.MaxQueue),
-		asks:      newQueue[operationKey, *ask](noLimit),
-		notes:     newQueue[OrderKey, *note](noLimit),
 		providers: make(map[string]*provider, len(c.Providers)),
 	}
+	e.reads = batch.New(readLimits(c.MaxQueue), e.readAll)
+	e.claims = batch.New(claimLimits(c.MaxQueue), e.claimAll)
+	e.asks = batch.New(askLimits, e.askAll)
+	e.notes = batch.New(noteLimits, e.recordAll)
 	for name, setup := range c.Providers {
 		e.providers[name] = &provider{setup, newBreaker(name, c.BreakerFailures, c.BreakerOpen, c.Logger)}
 		e.providerNames = append(e.providerNames, name)
@@ -124,37 +125,10 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// noLimit is the limit of leases and findings: each belongs to a reservation, and those were limited before.
-const noLimit = int(^uint(0) >> 1)
-
-// Run works off the queues until ctx ends; what is queued or at a provider by then is still answered, what comes later is
-// ErrOverloaded. Every method that refunds or resolves needs it running.
+// Run returns once ctx has ended and what was under way by then is answered, or recorded; what comes later is ErrOverloaded.
 func (e *Engine) Run(ctx context.Context) error {
-	// Each stage closes when the one before it is empty: reads feed claims, claims feed calls, calls feed asks and notes.
-	claiming, endClaims := context.WithCancel(context.WithoutCancel(ctx))
-	calling, endCalls := context.WithCancel(context.WithoutCancel(ctx))
-	defer endClaims()
-	defer endCalls()
-	reads := workers(readers, func() { e.reads.work(ctx, batchSize, e.read) })
-	claims := workers(claimers, func() { e.claims.work(claiming, batchSize, e.execute) })
-	asks := workers(gatekeepers, func() { e.asks.work(calling, batchSize, e.answerAsks) })
-	notes := workers(recorders, func() { e.notes.work(calling, batchSize, e.recordAll) })
-	stages := []func() error{
-		reads.Wait, func() error { endClaims(); return claims.Wait() },
-		func() error { e.detached.drain(); endCalls(); return errors.Join(asks.Wait(), notes.Wait()) },
-	}
-	for stage := range slices.Values(stages) {
-		if err := stage(); err != nil {
-			return err
-		}
-	}
+	<-ctx.Done()
+	e.submits.drain() // which may call a provider,
+	e.acts.drain()    // and such a call goes on after its caller has left
 	return nil
-}
-
-func workers(n int, work func()) *errgroup.Group {
-	var g errgroup.Group
-	for range n {
-		g.Go(func() error { work(); return nil })
-	}
-	return &g
 }

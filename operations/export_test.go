@@ -2,11 +2,14 @@ package operations
 
 import (
 	"context"
+	"sync"
 	"time"
+
+	"refundd/internal/batch"
 )
 
 // Waiting is how many refunds wait for their transaction.
-func (e *Engine) Waiting() int { return e.claims.depth() }
+func (e *Engine) Waiting() int { return e.claims.Waiting() }
 
 // MaySend asks the gate in front of every request to the provider.
 func (e *Engine) MaySend(ctx context.Context, l Lease) (bool, error) { return e.maySend(ctx, l) }
@@ -21,4 +24,18 @@ func (l Lease) Aged(d time.Duration) Lease {
 func (l Lease) AgedOnTheWall(d time.Duration) Lease {
 	l.taken = l.taken.Round(0).Add(-d)
 	return l
+}
+
+// Hold keeps tx 1 from beginning until release is called, so that all that is submitted meanwhile shares one batch: but for
+// the first refund, which leads a batch of its own. It closes begun.
+func (e *Engine) Hold() (begun <-chan struct{}, release func()) {
+	held, first := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	e.claims = batch.New(batch.Limits{Size: batchSize, AtOnce: 1, Queue: e.config.MaxQueue},
+		func(ctx context.Context, calls []*call) []batch.Result[claimed] {
+			once.Do(func() { close(first) })
+			<-held
+			return e.claimAll(ctx, calls)
+		})
+	return first, func() { close(held) }
 }

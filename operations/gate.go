@@ -7,55 +7,43 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"refundd/internal/batch"
 	"refundd/internal/pgtx"
 )
-
-// ask is a lease in front of the gate.
-type ask struct {
-	lease  Lease
-	answer chan admission
-}
-
-type admission struct {
-	open bool
-	err  error
-}
 
 // maySend is the gate in front of every request to the provider. A process that was suspended past its lease walks away, by
 // the monotonic clock or the wall clock; a key that somebody else works on, or that the provider may have forgotten by the
 // time the call ends, is not sent. Leases that arrive while the gate is asked share its next statement.
 func (e *Engine) maySend(ctx context.Context, l Lease) (bool, error) {
-	q := &ask{lease: l, answer: make(chan admission, 1)}
-	if err := e.asks.put(l.key(), q, noDeadline); err != nil {
-		return false, err
-	}
-	select {
-	case a := <-q.answer:
-		return a.open && l.alive(e.config.Lease), a.err
-	case <-ctx.Done():
-		return false, ErrDeadlineExceeded
-	}
+	open, err := inCompany(ctx, e.asks, l.key().lane(), l)
+	return open && l.alive(e.config.Lease), err
 }
 
-// answerAsks answers asks from one statement.
-func (e *Engine) answerAsks(asks []*ask) {
-	ctx, cancel := context.WithTimeout(context.Background(), batchDeadline)
+// askAll answers leases from one statement: whether their keys are reserved, theirs, and sure to be known to the provider
+// when a call ends.
+func (e *Engine) askAll(ctx context.Context, leases []Lease) []batch.Result[bool] {
+	ctx, cancel := context.WithTimeout(ctx, batchDeadline)
 	defer cancel()
-	open, err := e.sendable(ctx, asks)
-	for _, q := range asks {
-		attempts, found := open[q.lease.key()]
-		q.answer <- admission{found && attempts == q.lease.attempts, err}
+	keys := make([]operationKey, len(leases))
+	for i, l := range leases {
+		keys[i] = l.key()
 	}
+	attempts, err := e.sendable(ctx, keys)
+	if err != nil {
+		return failed[bool](len(leases), err)
+	}
+	results := make([]batch.Result[bool], len(leases))
+	for i, l := range leases {
+		n, found := attempts[l.key()]
+		results[i].Out = found && n == l.attempts
+	}
+	return results
 }
 
-// sendable answers, of the keys of asks that are reserved and that the provider will still know when a call ends, the attempts.
-func (e *Engine) sendable(ctx context.Context, asks []*ask) (map[operationKey]int, error) {
-	keys := make([]operationKey, len(asks))
-	for i, q := range asks {
-		keys[i] = q.lease.key()
-	}
+// sendable answers, of those keys that are reserved and that the provider will still know when a call ends, the attempts.
+func (e *Engine) sendable(ctx context.Context, keys []operationKey) (map[operationKey]int, error) {
 	tenants, ids := columns(keys)
-	open := make(map[operationKey]int, len(asks))
+	open := make(map[operationKey]int, len(keys))
 	err := pgtx.Read(ctx, e.config.Pool, func(b *pgx.Batch) {
 		b.Queue(`
 			SELECT o.tenant_id, o.operation_id, o.attempts

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"refundd/internal/batch"
 	"refundd/internal/pgtx"
 	"refundd/ledger"
 )
@@ -16,7 +17,6 @@ import (
 type note struct {
 	finding
 	disowned bool // it named a refund that is another operation's
-	done     chan recorded
 }
 
 // recorded is what tx 2 made of a finding: the operation as it stands now, and whether this finding is what moved it there.
@@ -30,15 +30,16 @@ type recorded struct {
 // record takes a finding through tx 2, in company of others. It belongs to the operation, not to a caller: no deadline but
 // its own ends it.
 func (e *Engine) record(f finding) recorded {
-	n := &note{finding: f, done: make(chan recorded, 1)}
-	if err := e.notes.put(n.lease.Operation.entry().OrderKey, n, noDeadline); err != nil {
+	r, err := e.notes.Do(context.Background(), orderLane(f.lease.Operation.entry().OrderKey), &note{finding: f})
+	if err != nil {
 		return recorded{err: err}
 	}
-	return <-n.done
+	return r
 }
 
 // recordAll runs tx 2 for notes until each has its answer. Of one key, one finding is recorded at a time.
-func (e *Engine) recordAll(notes []*note) {
+func (e *Engine) recordAll(_ context.Context, notes []*note) []batch.Result[recorded] {
+	results := make(map[*note]recorded, len(notes))
 	for rest := notes; len(rest) > 0; {
 		var now, later []*note
 		seen := make(map[operationKey]struct{}, len(rest))
@@ -51,40 +52,45 @@ func (e *Engine) recordAll(notes []*note) {
 			seen[key] = struct{}{}
 			now = append(now, n)
 		}
-		e.recordOnce(now)
+		e.recordOnce(now, results)
 		rest = later
 	}
+	answers := make([]batch.Result[recorded], len(notes))
+	for i, n := range notes {
+		answers[i].Out = results[n]
+	}
+	return answers
 }
 
-func (e *Engine) recordOnce(notes []*note) {
+func (e *Engine) recordOnce(notes []*note, results map[*note]recorded) {
 	ctx, cancel := context.WithTimeout(context.Background(), batchDeadline)
 	defer cancel()
-	var results []recorded
+	var found []recorded
 	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
-		results, err = e.tx2(ctx, tx, notes)
+		found, err = e.tx2(ctx, tx, notes)
 		return err
 	})
 	switch {
 	case pgtx.Poisoned(err) && len(notes) > 1:
 		for _, n := range notes {
-			e.recordOnce([]*note{n})
+			e.recordOnce([]*note{n}, results)
 		}
 		return
 	case pgtx.Constraint(err) == "refund_operations_provider_refund_key":
 		notes[0].disown()
-		e.recordOnce(notes)
+		e.recordOnce(notes, results)
 		return
 	}
 	failpoint("record.committed")
 	for i, n := range notes {
 		if err != nil {
-			n.done <- recorded{err: err}
+			results[n] = recorded{err: err}
 			continue
 		}
 		if n.disowned && n.silent {
-			results[i].err = refuse(ErrResolutionConflict, &results[i].operation)
+			found[i].err = refuse(ErrResolutionConflict, &found[i].operation)
 		}
-		n.done <- results[i]
+		results[n] = found[i]
 	}
 }
 

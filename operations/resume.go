@@ -15,29 +15,27 @@ import (
 // provider that does not know.
 const resumeRest = time.Second
 
-// proceed sends what the call has reserved. The call to the provider belongs to the operation: the request that began it may
-// end before.
-func (e *Engine) proceed(c *call, op Operation, order Order) {
+// sendReserved asks the provider for what the call has reserved, and answers with what came of it. The call to the provider
+// belongs to the operation: the request that began it may end before.
+func (e *Engine) sendReserved(c *call, own claimed) (Receipt, error) {
+	op := *own.stored
 	l := Lease{
-		Operation: op, State: op.State, layer: c.Layer, number: c.Attempt, attempts: 1, sends: true, paymentRef: deref(order.ProviderPaymentRef),
-		takenAt: op.CreatedAt, taken: c.began, attemptedFor: ActorCaller,
+		Operation: op, State: op.State, layer: c.Layer, number: c.Attempt, attempts: 1, sends: true,
+		paymentRef: deref(own.order.ProviderPaymentRef), takenAt: op.CreatedAt, taken: c.began, attemptedFor: ActorCaller,
 	}
 	if p := e.providerOf(op); p != nil {
 		l.providerKey = p.setup.key(c.key)
 	}
-	permit := c.permit
-	c.permit = nil
-	e.detach(c, op, func(ctx context.Context) (Resolution, error) { return e.send(ctx, l, permit, false) })
+	return e.untilKnown(c, op, func(ctx context.Context) (Resolution, error) { return e.send(ctx, l, c.permit, false) })
 }
 
 // resume takes up a reservation whose lease is free, as reconciliation would. Where somebody is faster, or was there less than
 // resumeRest ago, the row is the answer.
-func (e *Engine) resume(c *call, op Operation) {
+func (e *Engine) resume(c *call, op Operation) (Receipt, error) {
 	if p := e.providerOf(op); p == nil || p.breaker.circuit.State() == gobreaker.StateOpen {
-		c.answer <- answer{receipt: c.pending(op)}
-		return
+		return c.pending(op), nil
 	}
-	e.detach(c, op, func(ctx context.Context) (Resolution, error) {
+	return e.untilKnown(c, op, func(ctx context.Context) (Resolution, error) {
 		l, err := e.takeOne(ctx, c.key, []State{StateReserved}, resumeRest, c.Layer, ActorCaller)
 		if err != nil {
 			return Resolution{Operation: op}, err
@@ -54,31 +52,27 @@ func (e *Engine) resume(c *call, op Operation) {
 	})
 }
 
-// detach lets act go on after its caller has left, and answers the caller with what came of it.
-func (e *Engine) detach(c *call, op Operation, act func(context.Context) (Resolution, error)) {
-	c.reserved.Store(&op)
-	err := e.detached.run(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), e.config.Lease)
-		defer cancel()
+// untilKnown answers the call with what act finds out about its operation op; where the caller leaves before, or nothing is
+// found out, with what is known: the key is reserved, and reconciliation will find out.
+func (e *Engine) untilKnown(c *call, op Operation, act func(context.Context) (Resolution, error)) (Receipt, error) {
+	r, err := detached(c.ctx, e, func(ctx context.Context) (Resolution, error) {
 		r, err := act(ctx)
 		if err != nil {
-			// Nothing is known that was not known before: the key is reserved, and reconciliation will find out.
 			e.config.Logger.Error("provider outcome not recorded", slog.String("operation_id", op.OperationID),
 				slog.String("tenant_id", op.TenantID), slog.String("sqlstate", pgtx.SQLState(err)),
 				slog.Bool("database_unavailable", errors.Is(err, ErrDatabaseUnavailable)))
-			c.answer <- answer{receipt: c.pending(op)}
-			return
 		}
-		c.conclude(r)
+		return r, err
 	})
 	if err != nil {
-		c.answer <- answer{receipt: c.pending(op)}
+		return c.pending(op), nil
 	}
+	return c.resolved(r)
 }
 
-// conclude answers the call with what became of its operation.
-func (c *call) conclude(r Resolution) {
-	receipt, err := c.judge(r.Operation)
+// resolved is what the call is told of what became of its operation.
+func (c *call) resolved(r Resolution) (Receipt, error) {
+	receipt, err := c.answer(r.Operation)
 	op := r.Operation
 	switch {
 	case r.Moved && op.State == StateSucceeded:
@@ -90,5 +84,5 @@ func (c *call) conclude(r Resolution) {
 	case op.State == StateReserved && !r.untouched:
 		receipt, err = c.pending(op), nil // whoever has the lease now, this call ends without an outcome
 	}
-	c.answer <- answer{receipt, err}
+	return receipt, err
 }

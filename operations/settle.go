@@ -68,35 +68,17 @@ func (e *Engine) Settle(ctx context.Context, d Decision) (Operation, error) {
 
 // whileLeased does act under the operation's lease, and goes on with it if the caller leaves.
 func (e *Engine) whileLeased(ctx context.Context, op Operation, act func(context.Context, Lease) (Operation, error)) (Operation, error) {
-	type result struct {
-		operation Operation
-		err       error
-	}
-	done := make(chan result, 1)
-	err := e.detached.run(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Lease)
-		defer cancel()
+	return detached(ctx, e, func(ctx context.Context) (Operation, error) {
 		states := []State{StateReserved, StatePending, StateSucceeded, StateFailed, StateNeedsAttention}
 		l, err := e.takeOne(ctx, operationKey{op.TenantID, op.OperationID}, states, 0, "", ActorOperator)
 		switch {
 		case err != nil:
-			done <- result{op, err}
+			return op, err
 		case l == nil:
-			done <- result{op, &Refusal{Err: ErrInProgress, Operation: &op, RetryAfter: leaseRetry}}
-		default:
-			after, err := act(ctx, *l)
-			done <- result{after, err}
+			return op, &Refusal{Err: ErrInProgress, Operation: &op, RetryAfter: leaseRetry}
 		}
+		return act(ctx, *l)
 	})
-	if err != nil {
-		return op, err
-	}
-	select {
-	case r := <-done:
-		return r.operation, r.err
-	case <-ctx.Done():
-		return op, ErrDeadlineExceeded
-	}
 }
 
 // settle decides under the lease, after a fresh look at the provider's books.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -76,8 +75,8 @@ func (r *Refusal) Error() string { return r.Err.Error() }
 
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// call is a request on its way through the engine. Its refund_id is minted before the first try of its transaction, and
-// empty until then: a row is this call's if and only if it carries it.
+// call is a request on its way through the engine. Its refund_id is minted before the first try of its transaction: a row is
+// this call's if and only if it carries it.
 type call struct {
 	Request
 	ctx         context.Context
@@ -85,61 +84,56 @@ type call struct {
 	fingerprint string
 	refundID    string
 	queued      time.Time
-	began       time.Time                 // of the first try of its transaction: its lease counts from no later
-	permit      permit                    // the breaker's, for the provider call that its reservation will make
-	reserved    atomic.Pointer[Operation] // once its key is committed and its outcome is not known yet
-	answer      chan answer
+	began       time.Time // of the first try of its transaction: its lease counts from no later
+	permit      permit    // the breaker's, for the provider call that its reservation will make
 }
 
 func (c *call) orderKey() OrderKey { return OrderKey{TenantID: c.TenantID, OrderID: c.OrderID} }
 
-// left is the time until the caller's deadline.
-func (c *call) left() time.Duration {
-	if deadline, ok := c.ctx.Deadline(); ok {
-		return time.Until(deadline)
-	}
-	return noDeadline
-}
-
-type answer struct {
-	receipt Receipt
-	err     error
-}
-
 // Submit refunds once. A Receipt says what this call did, an error why nothing that is known of was done: a Refusal or its
 // sentinel when the operation's row was read, else ErrOverloaded, ErrDatabaseUnavailable or ErrDeadlineExceeded.
 func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
-	c := &call{
-		Request:     r,
-		ctx:         ctx,
-		key:         operationKey{r.TenantID, r.OperationID},
-		fingerprint: Fingerprint(r.OrderID, r.AmountCents),
-		answer:      make(chan answer, 1),
+	leave, ok := e.submits.enter()
+	if !ok {
+		return Receipt{}, ErrOverloaded
 	}
-	if err := e.reads.put(c.key, c, c.left()); err != nil {
+	defer leave()
+	c := &call{
+		Request: r, ctx: ctx, key: operationKey{r.TenantID, r.OperationID}, fingerprint: Fingerprint(r.OrderID, r.AmountCents),
+	}
+
+	// read: replays and conflicts leave here, before any lock.
+	stored, err := inCompany(ctx, e.reads, c.key.lane(), c.key)
+	if err != nil {
 		return Receipt{}, err
 	}
-	select {
-	case a := <-c.answer:
-		return a.receipt, a.err
-	case <-ctx.Done():
-		if op := c.reserved.Load(); op != nil {
-			return c.pending(*op), nil
-		}
-		return Receipt{}, ErrDeadlineExceeded
+	if stored != nil {
+		return e.replay(c, *stored)
 	}
+
+	// tx 1: the key is claimed and the money debited, or held where a provider is to move it; or neither.
+	id, err := uuid.NewV7()
+	if err != nil {
+		return Receipt{}, fmt.Errorf("mint refund id: %w", err)
+	}
+	c.refundID, c.queued = id.String(), time.Now()
+	claimed, err := inCompany(ctx, e.claims, orderLane(c.orderKey()), c)
+	switch {
+	case err != nil:
+		c.dropPermit()
+		return Receipt{}, err
+	case claimed.stored.RefundID != c.refundID: // somebody else was first: the same check as above
+		return e.replay(c, *claimed.stored)
+	case claimed.stored.State == StateReserved:
+		return e.sendReserved(c, claimed)
+	}
+	return Receipt{Status: StatusProcessed, Operation: *claimed.stored}, nil
 }
 
 // dropPermit gives the breaker's permit back, if the call has one that it will not use.
 func (c *call) dropPermit() {
 	c.permit.drop()
 	c.permit = nil
-}
-
-// refuse answers a call that did nothing.
-func (c *call) refuse(err error) {
-	c.dropPermit()
-	c.answer <- answer{err: err}
 }
 
 // pending answers that the outcome of op is not known, whoever claimed its key.
@@ -153,52 +147,18 @@ const (
 	leaseRetry   = 2 * time.Second
 )
 
-// read answers the calls whose key is claimed already, before any lock; the others go on to tx 1.
-func (e *Engine) read(calls []*call) {
-	calls = present(calls)
-	if len(calls) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), batchDeadline)
-	defer cancel()
-	known, err := readOperations(ctx, e.config.Pool, keysOf(calls))
-	for _, c := range calls {
-		if err != nil {
-			c.refuse(err)
-			continue
-		}
-		if op, claimed := known[c.key]; claimed {
-			e.replay(c, op)
-			continue
-		}
-		if err := e.enqueue(c); err != nil {
-			c.refuse(err)
-		}
-	}
-}
-
-// enqueue sends the call on to tx 1.
-func (e *Engine) enqueue(c *call) error {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return fmt.Errorf("mint refund id: %w", err)
-	}
-	c.refundID, c.queued = id.String(), time.Now()
-	return e.claims.put(c.orderKey(), c, c.left())
-}
-
-// replay answers the call from its operation's row: the one check that the sequential path and the lost race share.
-func (e *Engine) replay(c *call, op Operation) {
-	receipt, err := c.judge(op)
+// replay answers the call from its operation's row: the one check that the sequential path and the lost race share. What is
+// reserved and leased by nobody is taken up.
+func (e *Engine) replay(c *call, op Operation) (Receipt, error) {
+	receipt, err := c.answer(op)
 	if err == nil && op.State == StateReserved {
-		e.resume(c, op)
-		return
+		return e.resume(c, op)
 	}
-	c.dropPermit()
-	c.answer <- answer{receipt, err}
+	return receipt, err
 }
 
-func (c *call) judge(op Operation) (Receipt, error) {
+// answer is what the call is told of an operation as it stands.
+func (c *call) answer(op Operation) (Receipt, error) {
 	switch {
 	case op.State == StateRevoked:
 		return Receipt{}, ErrAuthorizationRevoked
@@ -207,9 +167,6 @@ func (c *call) judge(op Operation) (Receipt, error) {
 	}
 	switch op.State {
 	case StateSucceeded:
-		if op.RefundID == c.refundID {
-			return Receipt{Status: StatusProcessed, Operation: op}, nil
-		}
 		return Receipt{Status: StatusAlreadyProcessed, Operation: op, Replayed: true}, nil
 	case StateReserved:
 		if op.LeaseLeft > 0 {
@@ -225,19 +182,6 @@ func (c *call) judge(op Operation) (Receipt, error) {
 	default:
 		return Receipt{}, fmt.Errorf("operation %s in unknown state %q", op.OperationID, op.State)
 	}
-}
-
-// present drops the calls whose caller's deadline has passed or who left: they must not execute any more.
-func present(calls []*call) []*call {
-	waiting := calls[:0]
-	for _, c := range calls {
-		if c.ctx.Err() != nil {
-			c.refuse(ErrDeadlineExceeded)
-			continue
-		}
-		waiting = append(waiting, c)
-	}
-	return waiting
 }
 
 // readOperations answers the rows of those keys that are claimed, by a refund or by a withdrawal.
