@@ -31,7 +31,7 @@ func (s serveCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer pool.Close()
-	service, err := newService(c.log, pool, s.serviceFlags)
+	service, err := newService(c, pool, s.serviceFlags)
 	if err != nil {
 		return err
 	}

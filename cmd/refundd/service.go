@@ -78,11 +78,12 @@ type service struct {
 }
 
 // newRegistry collects what every long-running process tells.
-func newRegistry(pool *pgxpool.Pool) *prometheus.Registry {
+func newRegistry(c console, pool *pgxpool.Pool) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		c.lostLines(),
 		poolCollector{pool},
 		reconcile.NewCollector(pool),
 	)
@@ -90,10 +91,11 @@ func newRegistry(pool *pgxpool.Pool) *prometheus.Registry {
 }
 
 // newService wires the rooms together; nothing runs yet.
-func newService(log *slog.Logger, pool *pgxpool.Pool, f serviceFlags) (*service, error) {
+func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error) {
+	log := c.log
 	cut, cutOff := context.WithCancel(context.Background())
 	s := &service{log: log, pool: pool, cutOff: cutOff}
-	registry := newRegistry(pool)
+	registry := newRegistry(c, pool)
 	var err error
 	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue); err != nil {
 		return nil, err
