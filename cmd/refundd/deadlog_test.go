@@ -61,7 +61,7 @@ func TestA72_ServeWithADeadLog_AnswersAndStops(t *testing.T) {
 		succeed(t, db.URL, "tenants", "create", "--tenant", "shop")
 		key := succeed(t, db.URL, "keys", "create", "--tenant", "shop", "--scopes", "orders:write,authorizations:write,refunds:write,read")
 		addr, admin := freeAddress(t), freeAddress(t)
-		p := startWith(t, streams, []string{"DATABASE_URL=" + db.ServiceURL}, "serve", "--addr", addr, "--admin-addr", admin)
+		p := startWith(t, streams, []string{"DATABASE_URL=" + db.ServiceURL}, "serve", "--addr", addr, "--admin-addr", admin, "--drain-delay", "0s")
 		eventually(t, "the service", func() bool {
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 			if err == nil {
