@@ -153,8 +153,12 @@ CREATE INDEX refund_operations_state_idx ON refund_operations (tenant_id, state,
 -- What an order holds: few rows, however many refunds it has.
 CREATE INDEX refund_operations_held_idx ON refund_operations (tenant_id, order_id)
     WHERE state IN ('reserved', 'pending', 'needs_attention');
--- What reconciliation may find due, and in pages. A ledger-only refund never is.
-CREATE INDEX refund_operations_due_idx ON refund_operations (next_check_at, tenant_id, operation_id) WHERE provider IS NOT NULL;
+-- What reconciliation may find due of a provider, and in pages: what has neither an end nor a human, and what is only looked
+-- at now and then. A ledger-only refund never is.
+CREATE INDEX refund_operations_due_idx ON refund_operations (provider, next_check_at, tenant_id, operation_id)
+    WHERE state IN ('reserved', 'pending') AND next_check_at < 'infinity' AND provider IS NOT NULL;
+CREATE INDEX refund_operations_recheck_idx ON refund_operations (provider, next_check_at, tenant_id, operation_id)
+    WHERE state IN ('needs_attention', 'succeeded', 'failed') AND next_check_at < 'infinity' AND provider IS NOT NULL;
 
 CREATE TABLE ledger_transfers (
     tenant_id      text COLLATE "C" NOT NULL,

@@ -9,7 +9,8 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// breaker stops calls to a provider that has failed several times in a row, or that refuses our credentials.
+// breaker stops the requests to a provider that has failed several of them in a row, or that refuses our credentials. It
+// does not stop looking at the provider's books, nor do look-ups that fail open it.
 type breaker struct {
 	circuit *gobreaker.TwoStepCircuitBreaker[struct{}]
 	trip    atomic.Bool // the next failure opens it, whatever went before
@@ -50,8 +51,16 @@ func (b *breaker) permit() permit {
 	}
 }
 
-// permit reports what became of a permitted call: nil for any answer that the provider gave in good order.
+// permit reports what became of a permitted call: nil for any answer that the provider gave in good order. Whoever needs no
+// permit has none.
 type permit func(error)
+
+// used reports what a permitted call came to.
+func (p permit) used(err error) {
+	if p != nil {
+		p(err)
+	}
+}
 
 // drop gives an unused permit back.
 func (p permit) drop() {

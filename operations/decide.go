@@ -25,14 +25,16 @@ const (
 
 // finding is what one attempt learned of an operation: an outcome, or the kind of its absence.
 type finding struct {
-	lease  Lease
-	source source
-	result ProviderResult
-	kind   ErrorKind // empty with an outcome
-	actor  string    // of a human's decision
-	noted  bool      // seen on the way to a refusal: it goes into the history and changes nothing
-	silent bool      // not even that
-	detail map[string]string
+	lease   Lease
+	source  source
+	result  ProviderResult
+	kind    ErrorKind // empty with an outcome
+	actor   string    // of a human's decision
+	noted   bool      // seen on the way to a refusal: it goes into the history and changes nothing
+	silent  bool      // not even that
+	barred  bool      // nothing may be sent now: the breaker is open
+	unasked bool      // the provider was not asked, which says nothing of it, nor counts as an answer
+	detail  map[string]string
 }
 
 func (f finding) is(o Outcome) bool { return f.kind == "" && f.result.Outcome == o }
@@ -70,6 +72,7 @@ const (
 	nextNow
 	nextLag // once the provider's listing shows all
 	nextSlowest
+	nextRest // once the breaker lets requests through
 	nextDaily
 	nextNever
 )
@@ -80,7 +83,7 @@ const (
 func (r reservation) decide(f finding, remainder int64) change {
 	c := change{
 		state: r.State, failureCode: r.FailureCode, providerRefundID: r.ProviderRefundID, doubted: r.doubted,
-		next: r.resting(), notSent: f.source == sourceLookup || f.kind == ErrorNotSent,
+		next: r.resting(f.answered()), notSent: f.source == sourceLookup || f.kind == ErrorNotSent,
 	}
 	ours := f.lease.attempts == r.attempts && f.lease.State == r.State
 	switch {
@@ -88,6 +91,9 @@ func (r reservation) decide(f finding, remainder int64) change {
 		if f.kind == "" {
 			c.next = nextNow
 		}
+		return c
+	case f.unasked:
+		c.next = nextRest
 		return c
 	case f.source == sourceHuman && (!ours || r.State != StateNeedsAttention):
 		c.stale = true
@@ -104,9 +110,12 @@ func (r reservation) decide(f finding, remainder int64) change {
 	case f.kind == ErrorContradictory && r.open():
 		r.attention(&c, attentionContradictory)
 	case f.kind == ErrorNotFound && r.State == StateReserved:
-		r.notFound(&c)
+		r.notFound(&c, f.barred)
 	case r.tooOld && r.open():
 		r.attention(&c, attentionTooOld)
+	}
+	if c.next == nextDaily && f.source == sourceRefund && r.attempts > 1 {
+		c.next = nextLag // whether an earlier request was executed as well, the books show once they are complete
 	}
 	if f.kind == "" && f.result.ProviderRefundID != "" && !c.stale {
 		c.providerRefundID = &f.result.ProviderRefundID
@@ -119,14 +128,14 @@ func (r reservation) open() bool { return r.State == StateReserved || r.State ==
 
 func (r reservation) settled() bool { return r.State == StateSucceeded || r.State == StateFailed }
 
-// resting is when to look again at a row that stays as it is.
-func (r reservation) resting() schedule {
+// resting is when to look again at a row that stays as it is. A last look is one that was answered.
+func (r reservation) resting(answered bool) schedule {
 	switch {
 	case r.State == StateNeedsAttention:
 		return nextSlowest
 	case !r.settled():
 		return nextBackoff
-	case r.recheckOver, r.State == StateFailed && !r.failedByPerson():
+	case r.recheckOver, answered && r.State == StateFailed && !r.failedByPerson():
 		return nextNever
 	default:
 		return nextDaily
@@ -206,15 +215,17 @@ func (r reservation) declined(c *change, code string) {
 }
 
 // notFound: the provider's books show none of ours, for a reservation.
-func (r reservation) notFound(c *change) {
+func (r reservation) notFound(c *change, barred bool) {
 	switch {
 	case r.doubted != nil && r.lagOver:
-		c.state, c.failureCode, c.doubted, c.next = StateFailed, r.doubted, nil, nextNever
+		c.state, c.failureCode, c.doubted, c.next = StateFailed, r.doubted, nil, nextDaily
 		c.postings = r.post(ledger.Release)
 	case r.tooOld:
 		r.attention(c, attentionTooOld)
 	case r.doubted != nil:
 		c.next = nextLag
+	case r.keyAlive && barred:
+		c.next = nextRest
 	case r.keyAlive:
 		c.resend, c.notSent = true, false
 	case r.lagOver:

@@ -175,7 +175,7 @@ func TestDecide_FollowsTheTable(t *testing.T) {
 		next   schedule
 	}{
 		{"doubted, within the lag", row(StateReserved, doubted), lookup(ErrorNotFound), StateReserved, "", false, nextLag},
-		{"doubted, after the lag", row(StateReserved, func(r *reservation) { doubted(r); r.lagOver = true }), lookup(ErrorNotFound), StateFailed, DeclineDeclined, false, nextNever},
+		{"doubted, after the lag", row(StateReserved, func(r *reservation) { doubted(r); r.lagOver = true }), lookup(ErrorNotFound), StateFailed, DeclineDeclined, false, nextDaily},
 		{"key alive, within the lag", row(StateReserved, func(r *reservation) { r.keyAlive = true }), lookup(ErrorNotFound), StateReserved, "", true, nextBackoff},
 		{"key alive, after the lag", row(StateReserved, func(r *reservation) { r.keyAlive, r.lagOver = true, true }), lookup(ErrorNotFound), StateReserved, "", true, nextBackoff},
 		{"key expired, within the lag", row(StateReserved, nil), lookup(ErrorNotFound), StateReserved, "", false, nextLag},

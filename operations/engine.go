@@ -24,7 +24,7 @@ type Config struct {
 
 	Providers       map[string]ProviderSetup // by the name that orders carry; an order of any other provider is refused
 	ProviderTimeout time.Duration            // of one call; default 10 s
-	Lease           time.Duration            // longer than ProviderTimeout; default ProviderTimeout + 20 s
+	Lease           time.Duration            // at least LeastLease, at most MostLease; default DefaultLease
 	ListingLag      time.Duration            // until a provider's listing shows all of its refunds; default 1 min
 	BreakerFailures int                      // consecutive ones that open a provider's breaker; default 5
 	BreakerOpen     time.Duration            // how long it stays open; default 10 s
@@ -38,7 +38,7 @@ type Config struct {
 func (c *Config) setDefaults() {
 	setDefault(&c.MaxQueue, 4096)
 	setDefault(&c.ProviderTimeout, 10*time.Second)
-	setDefault(&c.Lease, c.ProviderTimeout+20*time.Second)
+	setDefault(&c.Lease, DefaultLease(c.ProviderTimeout))
 	setDefault(&c.ListingLag, time.Minute)
 	setDefault(&c.BreakerFailures, 5)
 	setDefault(&c.BreakerOpen, 10*time.Second)
@@ -76,8 +76,13 @@ func (c *Config) validate() error {
 			faults = append(faults, fmt.Errorf("%s %v is negative", name, d))
 		}
 	}
-	if c.Lease <= c.ProviderTimeout {
-		faults = append(faults, fmt.Errorf("lease %v does not outlast the provider timeout %v", c.Lease, c.ProviderTimeout))
+	if least := LeastLease(c.ProviderTimeout); c.Lease < least {
+		faults = append(faults, fmt.Errorf("lease %v leaves no time to look up and to record: it must be at least %v", c.Lease, least))
+	}
+	for name, setup := range c.Providers {
+		if most := setup.MostLease(c.ProviderTimeout); c.Lease > most {
+			faults = append(faults, fmt.Errorf("lease %v is longer than the %v that keys of provider %s leave", c.Lease, most, name))
+		}
 	}
 	return errors.Join(faults...)
 }

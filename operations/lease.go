@@ -20,7 +20,9 @@ type Lease struct {
 	number       int // of the attempt in that layer; 0 where its caller says none
 	attempts     int
 	notSent      int  // earlier attempts that were recorded as not sent
-	sends        bool // nothing was ever sent: the holder sends without looking first
+	young        bool // a human is not told of it for its age
+	sends        bool // nothing was ever sent, and it is young: the holder sends without looking first
+	probe        bool // the provider has not answered its holder yet, see Claim
 	paymentRef   string
 	providerKey  string
 	takenAt      time.Time          // by the database's clock
@@ -28,24 +30,29 @@ type Lease struct {
 	lagLeft      time.Duration      // until the provider's listing shows all that was ever sent
 	taken        time.Time          // by ours, before the statement that took it
 	attemptedFor string             // who works: a caller's request, reconciliation, a human
+	until        pgtype.Timestamptz // by the database's clock
+	before       unleased
 }
 
-// leaseColumns reads a leased operation o of an order p, for scanLease.
-const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.not_sent = o.attempts - 1 AND o.state = 'reserved',
-	p.provider_payment_ref, o.provider_key, c.at, o.next_check_at,
+// unleased is what taking a lease changes, as it was before.
+type unleased struct{ leaseUntil, keyExpiresAt, lastSendEnded pgtype.Timestamptz }
+
+// leaseColumns reads a leased operation o, for scan.
+const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.created_at >= c.at - old.age,
+	(SELECT p.provider_payment_ref FROM orders p WHERE p.tenant_id = o.tenant_id AND p.order_id = o.order_id),
+	o.provider_key, c.at, o.next_check_at,
 	CASE WHEN o.last_send_ended + lag.lag > c.at
 		THEN (extract(epoch FROM least(o.last_send_ended + lag.lag, c.at + interval '1 day') - c.at) * 1000000000)::bigint
 		ELSE 0 END`
 
-func (e *Engine) scanLease(taken time.Time, layer, who string) func(pgx.CollectableRow) (Lease, error) {
-	return func(row pgx.CollectableRow) (Lease, error) {
-		l := Lease{taken: taken, layer: layer, attemptedFor: who}
-		o := &l.Operation
-		err := row.Scan(append(o.targets(), &l.attempts, &l.notSent, &l.sends, &l.paymentRef, &l.providerKey, &l.takenAt, &l.due,
-			&l.lagLeft)...)
-		l.State = o.State
-		return l, err
-	}
+// scan reads a lease. A reservation that has become old is looked up before it is sent, even for the first time: a human
+// may have to decide. earlier is how many of its attempts were before this one.
+func (l *Lease) scan(row pgx.CollectableRow, earlier func(attempts int) int, more ...any) error {
+	targets := append(l.Operation.targets(), &l.attempts, &l.notSent, &l.young, &l.paymentRef, &l.providerKey, &l.takenAt, &l.due, &l.lagLeft)
+	err := row.Scan(append(targets, more...)...)
+	l.State = l.Operation.State
+	l.sends = l.young && l.State == StateReserved && l.notSent == earlier(l.attempts)
+	return err
 }
 
 // takeLease is the statement that takes leases of the operations that picked selects. Where every earlier attempt was
@@ -54,7 +61,10 @@ const takeLease = `
 	WITH c AS MATERIALIZED (SELECT clock_timestamp() AS at),
 	retention AS (SELECT * FROM unnest($1::text[], $2::bigint[]) AS r (provider, ms)),
 	lag AS (SELECT $5 * interval '1 millisecond' AS lag),
-	picked AS MATERIALIZED (%s)
+	old AS (SELECT $6::float8 * interval '1 millisecond' AS age),
+	picked AS MATERIALIZED (
+		SELECT q.tenant_id, q.operation_id, q.lease_until, q.provider_key_expires_at, q.last_send_ended
+		FROM refund_operations q, c WHERE %s)
 	UPDATE refund_operations o SET
 		attempts = o.attempts + 1,
 		lease_until = c.at + $3 * interval '1 millisecond',
@@ -63,18 +73,16 @@ const takeLease = `
 			ELSE o.provider_key_expires_at END,
 		last_send_ended = CASE WHEN o.state = 'reserved' AND o.not_sent = o.attempts
 			THEN c.at + $4 * interval '1 millisecond' ELSE o.last_send_ended END
-	FROM c, lag, picked, orders p
+	FROM c, lag, old, picked
 	WHERE o.tenant_id = picked.tenant_id AND o.operation_id = picked.operation_id
-		AND p.tenant_id = o.tenant_id AND p.order_id = o.order_id
-	RETURNING ` + leaseColumns
+	RETURNING ` + leaseColumns + `, o.lease_until, picked.lease_until, picked.provider_key_expires_at, picked.last_send_ended`
 
 // takeOne takes the lease of one operation, or answers nil where it is not free. A lease that was freed less than rest ago
 // counts as taken.
 func (e *Engine) takeOne(ctx context.Context, key operationKey, states []State, rest time.Duration, layer, who string) (*Lease, error) {
-	leases, err := e.take(ctx, layer, who, `
-		SELECT q.tenant_id, q.operation_id FROM refund_operations q, c
-		WHERE q.tenant_id = $6 AND q.operation_id = $7 AND q.provider IS NOT NULL AND q.state = ANY ($8::text[])
-			AND q.lease_until <= c.at - $9 * interval '1 millisecond'
+	leases, err := e.take(ctx, Lease{layer: layer, attemptedFor: who}, `
+		q.tenant_id = $7 AND q.operation_id = $8 AND q.provider IS NOT NULL AND q.state = ANY ($9::text[])
+			AND q.lease_until <= c.at - $10 * interval '1 millisecond'
 		FOR NO KEY UPDATE OF q`, key.TenantID, key.OperationID, stateNames(states), rest.Milliseconds())
 	if len(leases) == 0 || err != nil {
 		return nil, err
@@ -82,24 +90,45 @@ func (e *Engine) takeOne(ctx context.Context, key operationKey, states []State, 
 	return &leases[0], nil
 }
 
-// ClaimDue takes the leases of up to limit operations that reconciliation may look at: without an end or within their
-// re-check window, leased by nobody, and due before the time before. Other claims that overlap get other operations.
-func (e *Engine) ClaimDue(ctx context.Context, before time.Time, limit int) ([]Lease, error) {
-	return e.take(ctx, "", ActorReconciliation, `
-		SELECT o.tenant_id, o.operation_id FROM refund_operations o, c
-		WHERE o.provider IS NOT NULL AND o.next_check_at < $6 AND o.lease_until <= c.at AND `+dueStates+`
-		ORDER BY o.next_check_at LIMIT $7
-		FOR NO KEY UPDATE OF o SKIP LOCKED`, before, limit)
+// Claim says which of the due operations to take: those of one provider that reconciliation may look at, leased by nobody,
+// and due before a time. Claims that overlap get other operations.
+type Claim struct {
+	Provider string
+	Before   time.Time
+	Settled  bool // those that have an end or a human, which are looked at now and then; else those that have neither
+	Newest   bool // those that are due for the shortest time; else for the longest
+	Limit    int
+	Probe    bool // nothing was heard of the provider yet: where it refuses our credentials, leases are given back unused
 }
 
-// dueStates are those of refunds. A settled one stays due until its re-check window ends, by its next_check_at.
-const dueStates = `o.state IN ('reserved', 'pending', 'needs_attention', 'succeeded', 'failed')`
+// ClaimDue takes the leases that c says.
+func (e *Engine) ClaimDue(ctx context.Context, c Claim) ([]Lease, error) {
+	order := "q.next_check_at"
+	if c.Newest {
+		order += " DESC"
+	}
+	return e.take(ctx, Lease{attemptedFor: ActorReconciliation, probe: c.Probe}, `
+		q.provider = $7 AND q.next_check_at < $8 AND q.lease_until <= c.at AND `+c.states("q")+`
+		ORDER BY `+order+` LIMIT $9
+		FOR NO KEY UPDATE OF q SKIP LOCKED`, c.Provider, c.Before, c.Limit)
+}
 
-func (e *Engine) take(ctx context.Context, layer, who, picked string, args ...any) ([]Lease, error) {
-	taken := time.Now()
+// states is the condition of an index, refund_operations_due_idx or refund_operations_recheck_idx. A settled operation stays
+// due until its re-check window ends, by its next_check_at.
+func (c Claim) states(table string) string {
+	states := `'reserved', 'pending'`
+	if c.Settled {
+		states = `'needs_attention', 'succeeded', 'failed'`
+	}
+	return fmt.Sprintf(`%[1]s.state IN (%[2]s) AND %[1]s.next_check_at < 'infinity'`, table, states)
+}
+
+// take takes the leases that picked selects, each a copy of proto.
+func (e *Engine) take(ctx context.Context, proto Lease, picked string, args ...any) ([]Lease, error) {
+	proto.taken = time.Now()
 	args = append([]any{
 		e.providerNames, e.retentions, e.config.Lease.Milliseconds(), e.config.ProviderTimeout.Milliseconds(),
-		e.config.ListingLag.Milliseconds(),
+		e.config.ListingLag.Milliseconds(), e.config.ReservedAge.Milliseconds(),
 	}, args...)
 	var leases []Lease
 	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
@@ -107,13 +136,112 @@ func (e *Engine) take(ctx context.Context, layer, who, picked string, args ...an
 		if err != nil {
 			return err
 		}
-		leases, err = pgx.CollectRows(rows, e.scanLease(taken, layer, who))
+		leases, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Lease, error) {
+			l := proto
+			err := l.scan(row, func(attempts int) int { return attempts - 1 },
+				&l.until, &l.before.leaseUntil, &l.before.keyExpiresAt, &l.before.lastSendEnded)
+			return l, err
+		})
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("take lease: %w", err)
 	}
 	return leases, nil
+}
+
+// untake makes the row what it was before the lease was taken. It is for a holder that learned nothing and sent nothing: its
+// token is used again, so that nothing of its may still be under way. Somebody who took the lease since is not disturbed,
+// since no two leases end at the same time.
+func (e *Engine) untake(ctx context.Context, l Lease) error {
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			UPDATE refund_operations SET attempts = attempts - 1, lease_until = $5, provider_key_expires_at = $6, last_send_ended = $7
+			WHERE tenant_id = $1 AND operation_id = $2 AND attempts = $3 AND lease_until = $4`,
+			l.Operation.TenantID, l.Operation.OperationID, l.attempts, l.until,
+			l.before.leaseUntil, l.before.keyExpiresAt, l.before.lastSendEnded)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("give lease back: %w", err)
+	}
+	return nil
+}
+
+// Due answers a page of the operations that ClaimDue would take, the longest due first, without taking them. What is looked
+// at meanwhile is due after the time before, and in no later page.
+func (e *Engine) Due(ctx context.Context, c Claim, after *Lease) ([]Lease, error) {
+	key, since := operationKey{}, pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	if after != nil {
+		key, since = after.key(), after.due
+	}
+	taken := time.Now()
+	var due []Lease
+	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			WITH c AS MATERIALIZED (SELECT clock_timestamp() AS at), lag AS (SELECT $6 * interval '1 millisecond' AS lag),
+			old AS (SELECT $7::float8 * interval '1 millisecond' AS age)
+			SELECT `+leaseColumns+` FROM c, lag, old, refund_operations o
+			WHERE o.provider = $1 AND o.next_check_at < $2 AND o.lease_until <= c.at AND `+c.states("o")+`
+				AND (o.next_check_at, o.tenant_id, o.operation_id) > ($3, $4, $5)
+			ORDER BY o.next_check_at, o.tenant_id, o.operation_id LIMIT $8`,
+			c.Provider, c.Before, since, key.TenantID, key.OperationID, e.config.ListingLag.Milliseconds(),
+			e.config.ReservedAge.Milliseconds(), c.Limit)
+		if err != nil {
+			return err
+		}
+		due, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Lease, error) {
+			l := Lease{taken: taken, attemptedFor: ActorReconciliation, probe: c.Probe}
+			err := l.scan(row, func(attempts int) int { return attempts }) // no taking of a lease has counted itself yet
+			return l, err
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read due operations: %w", err)
+	}
+	return due, nil
+}
+
+// Providers names those that are configured.
+func (e *Engine) Providers() []string { return e.providerNames }
+
+// Strangers names the providers of operations that are due before a time and that nobody here can ask.
+func (e *Engine) Strangers(ctx context.Context, before time.Time) (names []string, err error) {
+	err = pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
+		names = nil
+		for _, c := range []Claim{{}, {Settled: true}} {
+			found, err := e.strangers(ctx, tx, c, before)
+			if err != nil {
+				return err
+			}
+			names = append(names, found...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read unknown providers: %w", err)
+	}
+	return names, nil
+}
+
+// strangers leaps from one provider's name to the next in the index, however many operations each has.
+func (e *Engine) strangers(ctx context.Context, tx pgx.Tx, c Claim, before time.Time) ([]string, error) {
+	rows, err := tx.Query(ctx, `
+		WITH RECURSIVE named AS (
+			(SELECT o.provider FROM refund_operations o WHERE o.provider IS NOT NULL AND `+c.states("o")+` ORDER BY o.provider LIMIT 1)
+			UNION ALL
+			SELECT (SELECT o.provider FROM refund_operations o WHERE o.provider > named.provider AND `+c.states("o")+`
+				ORDER BY o.provider LIMIT 1)
+			FROM named WHERE named.provider IS NOT NULL
+		)
+		SELECT named.provider FROM named WHERE named.provider <> ALL (coalesce($1::text[], '{}')) AND EXISTS (
+			SELECT FROM refund_operations o WHERE o.provider = named.provider AND o.next_check_at < $2
+				AND o.lease_until <= clock_timestamp() AND `+c.states("o")+`)`, e.providerNames, before)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 func stateNames(states []State) []string {

@@ -27,16 +27,6 @@ type recorded struct {
 	err       error
 }
 
-// record takes a finding through tx 2, in company of others. It belongs to the operation, not to a caller: no deadline but
-// its own ends it.
-func (e *Engine) record(f finding) recorded {
-	r, err := e.notes.Do(context.Background(), orderLane(f.lease.Operation.entry().OrderKey), &note{finding: f})
-	if err != nil {
-		return recorded{err: err}
-	}
-	return r
-}
-
 // recordAll runs tx 2 for notes until each has its answer. Of one key, one finding is recorded at a time.
 func (e *Engine) recordAll(_ context.Context, notes []*note) []batch.Result[recorded] {
 	results := make(map[*note]recorded, len(notes))

@@ -14,9 +14,6 @@ const (
 	ActorOperator       = "operator"
 )
 
-// lookupLimit bounds a Lookup.
-const lookupLimit = 10 * time.Second
-
 // Resolution is what became of an operation by one taking of its lease.
 type Resolution struct {
 	Operation Operation
@@ -24,6 +21,8 @@ type Resolution struct {
 	Moved     bool      // this lease's finding is what moved it from there
 	Resent    bool      // the request was sent again, or at last
 	Unknown   bool      // the provider gave no outcome
+	Answered  bool      // it answered in good order, if only that it shows none
+	Untaken   bool      // it refused our credentials before it was ever heard, and the row is as it was
 	Kind      ErrorKind // of the last call, where it brought no outcome
 	untouched bool      // somebody else has the lease
 }
@@ -32,64 +31,87 @@ type Resolution struct {
 // nothing was ever sent, and sends again, with the same key, only while the provider is sure to remember it. The outcome is
 // recorded whatever becomes of ctx.
 func (e *Engine) Resolve(ctx context.Context, l Lease) (Resolution, error) {
+	return e.resolve(ctx, l, nil)
+}
+
+// resolve is Resolve for who may have taken the breaker's permit already. Looking needs none: a breaker that failing requests
+// opened tells nothing of what the books show, and one payment's look-ups that fail tell nothing of another's. Where no
+// request may be sent, what was never sent is looked up as well, so that who took the lease has asked.
+func (e *Engine) resolve(ctx context.Context, l Lease, p permit) (Resolution, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Lease)
 	defer cancel()
 	failpoint("resolve.begun")
 	if l.sends {
-		return e.send(ctx, l, nil, true)
+		if p = e.permitted(l, p); p != nil {
+			return e.send(ctx, l, p, true)
+		}
 	}
 	f := e.lookup(ctx, l)
 	failpoint("lookup.answered")
+	if l.probe && f.kind == ErrorMisconfigured {
+		p.drop()
+		return Resolution{Operation: l.Operation, From: l.State, Untaken: true, Kind: f.kind}, e.untake(ctx, l)
+	}
+	if f.kind == ErrorNotFound && l.State == StateReserved {
+		p = e.permitted(l, p)
+		f.barred = p == nil
+	}
 	r := e.record(f)
-	if r.err != nil {
-		return Resolution{Operation: l.Operation, From: l.State, Unknown: true}, r.err
-	}
-	if r.change.resend {
+	if r.err == nil && r.change.resend {
 		failpoint("resend.decided")
-		return e.send(ctx, l, nil, true)
+		resolution, err := e.send(ctx, l, p, true)
+		resolution.Answered = true
+		return resolution, err
 	}
-	return l.resolution(f, r, false), nil
+	p.drop()
+	return l.resolution(f, r, false), r.err
 }
 
-// send asks the provider for the refund, if the gate lets it, and records the answer. The breaker's permit may have been
-// taken already, at the reservation.
+// permitted is the permit to send that a holder has, or gets now; nil where its provider's breaker is open.
+func (e *Engine) permitted(l Lease, p permit) permit {
+	if provider := e.providerOf(l.Operation); p == nil && provider != nil {
+		return provider.breaker.permit()
+	}
+	return p
+}
+
+// send asks the provider for the refund, if the gate lets it, and records the answer.
 func (e *Engine) send(ctx context.Context, l Lease, p permit, resent bool) (Resolution, error) {
 	failpoint("send.begun")
-	open, err := e.maySend(ctx, l)
-	if err != nil {
-		p.drop()
-		return Resolution{Operation: l.Operation, From: l.State, Unknown: true}, err
+	if p = e.permitted(l, p); p == nil {
+		return e.walkAway(l, nil)
 	}
-	if !open {
+	open, err := e.maySend(ctx, l)
+	if err != nil || !open {
 		p.drop()
-		return e.walkAway(ctx, l)
+		return e.walkAway(l, err)
 	}
 	failpoint("send.admitted")
 	f := e.refund(ctx, l, p)
 	failpoint("send.answered")
 	r := e.record(f)
-	if r.err != nil {
-		return Resolution{Operation: l.Operation, From: l.State, Resent: resent, Unknown: true}, r.err
-	}
-	return l.resolution(f, r, resent), nil
+	return l.resolution(f, r, resent), r.err
 }
 
-// walkAway answers what stands, where the lease is no longer good for sending. If it is still ours, the attempt is recorded
-// as one that sent nothing, which frees it.
-func (e *Engine) walkAway(ctx context.Context, l Lease) (Resolution, error) {
-	f := finding{lease: l, source: sourceLookup, kind: ErrorNotSent}
+// walkAway answers what stands, where the lease is no longer good for sending, or nobody could tell for the error why. If it
+// is still ours, the attempt is recorded as one that asked nobody, which frees it.
+func (e *Engine) walkAway(l Lease, why error) (Resolution, error) {
+	f := finding{lease: l, source: sourceLookup, kind: ErrorNotSent, unasked: true}
 	r := e.record(f)
-	if r.err != nil {
-		return Resolution{Operation: l.Operation, From: l.State, Unknown: true}, r.err
-	}
-	return l.resolution(f, r, false), nil
+	return l.resolution(f, r, false), errors.Join(why, r.err)
 }
 
 func (l Lease) resolution(f finding, r recorded, resent bool) Resolution {
 	return Resolution{
 		Operation: r.operation, From: l.State, Moved: r.moved, Resent: resent && f.kind != ErrorNotSent, Kind: f.kind,
-		Unknown: f.kind != "" && f.kind != ErrorContradictory && !r.moved,
+		Unknown:  r.err != nil || f.kind != "" && f.kind != ErrorContradictory && !r.moved,
+		Answered: f.answered(),
 	}
+}
+
+// answered tells whether the provider answered in good order.
+func (f finding) answered() bool {
+	return f.kind == "" || f.kind == ErrorNotFound || f.kind == ErrorContradictory
 }
 
 // refund makes one request to the provider.
@@ -100,13 +122,6 @@ func (e *Engine) refund(ctx context.Context, l Lease, p permit) finding {
 		p.drop()
 		f.kind = ErrorMisconfigured
 		e.logNoOutcome(l, "refund", f.kind, "")
-		return f
-	}
-	if p == nil {
-		p = provider.breaker.permit()
-	}
-	if p == nil {
-		f.kind = ErrorNotSent
 		return f
 	}
 	if !l.alive(e.config.Lease) { // suspended since it passed the gate: ctx, which ends then, may not have noticed yet
@@ -129,23 +144,13 @@ func (e *Engine) lookup(ctx context.Context, l Lease) finding {
 		e.logNoOutcome(l, "lookup", f.kind, "")
 		return f
 	}
-	p := provider.breaker.permit()
-	if p == nil {
-		f.kind = ErrorNotSent
-		return f
-	}
 	ctx, cancel := context.WithTimeout(ctx, e.lookupDeadline())
 	defer cancel()
-	f.result, f.kind = e.called(p, "lookup", l)(provider.setup.Provider.Lookup(ctx, l.request()))
+	f.result, f.kind = e.called(nil, "lookup", l)(provider.setup.Provider.Lookup(ctx, l.request()))
 	return f
 }
 
-// lookupDeadline leaves room in the lease for the request that may follow and for recording what it brought.
-func (e *Engine) lookupDeadline() time.Duration {
-	return min(lookupLimit, e.config.ProviderTimeout, (e.config.Lease-e.config.ProviderTimeout)/2)
-}
-
-// called turns a provider's answer into a finding's result and kind, and reports it to the breaker.
+// called turns a provider's answer into a finding's result and kind, and reports it to the breaker that gave the permit.
 func (e *Engine) called(p permit, call string, l Lease) func(ProviderResult, error) (ProviderResult, ErrorKind) {
 	return func(result ProviderResult, err error) (ProviderResult, ErrorKind) {
 		kind, requestID := kindOf(err)
@@ -156,9 +161,9 @@ func (e *Engine) called(p permit, call string, l Lease) func(ProviderResult, err
 		e.metrics.calls.WithLabelValues(name, call, callLabel(result, kind)).Inc()
 		switch kind {
 		case "", ErrorNotFound, ErrorContradictory:
-			p(nil)
+			p.used(nil)
 		default:
-			p(err)
+			p.used(err)
 			e.logNoOutcome(l, call, kind, requestID)
 		}
 		if kind != "" {
@@ -248,6 +253,8 @@ func (e *Engine) backoff(s schedule, attempts int) time.Duration {
 		return e.config.ListingLag + time.Second
 	case nextSlowest:
 		return e.config.BackoffMax
+	case nextRest:
+		return e.config.BreakerOpen
 	case nextDaily:
 		return 24 * time.Hour
 	case nextNever:

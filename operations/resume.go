@@ -6,8 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/sony/gobreaker/v2"
-
 	"refundd/internal/pgtx"
 )
 
@@ -30,19 +28,21 @@ func (e *Engine) sendReserved(c *call, own claimed) (Receipt, error) {
 }
 
 // resume takes up a reservation whose lease is free, as reconciliation would. Where somebody is faster, or was there less than
-// resumeRest ago, the row is the answer.
+// resumeRest ago, the row is the answer, and so it is where nothing may be sent.
 func (e *Engine) resume(c *call, op Operation) (Receipt, error) {
-	if p := e.providerOf(op); p == nil || p.breaker.circuit.State() == gobreaker.StateOpen {
+	p := e.permitted(Lease{Operation: op}, nil)
+	if p == nil {
 		return c.pending(op), nil
 	}
 	return e.untilKnown(c, op, func(ctx context.Context) (Resolution, error) {
 		l, err := e.takeOne(ctx, c.key, []State{StateReserved}, resumeRest, c.Layer, ActorCaller)
+		if err == nil && l != nil {
+			l.number = c.Attempt
+			return e.resolve(ctx, *l, p)
+		}
+		p.drop()
 		if err != nil {
 			return Resolution{Operation: op}, err
-		}
-		if l != nil {
-			l.number = c.Attempt
-			return e.Resolve(ctx, *l)
 		}
 		known, err := readOperations(ctx, e.config.Pool, []operationKey{c.key})
 		if err != nil {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"refundd/internal/pgtx"
 )
@@ -35,10 +33,11 @@ type Decision struct {
 // could not be reached. While somebody works on it it is a Refusal of ErrInProgress.
 func (e *Engine) Reconcile(ctx context.Context, tenantID, operationID string) (Operation, error) {
 	op, err := e.Refund(ctx, tenantID, operationID)
-	if err != nil || op.Provider == nil {
-		return op, err
+	if err != nil || e.providerOf(op) == nil {
+		return op, err // without a provider there is nothing to ask, and without one that is configured nobody
 	}
 	return e.whileLeased(ctx, op, func(ctx context.Context, l Lease) (Operation, error) {
+		l.probe = true // where our credentials are refused, the row stays as it is
 		r, err := e.Resolve(ctx, l)
 		return r.Operation, err
 	})
@@ -169,35 +168,6 @@ func (e *Engine) settledAlike(ctx context.Context, d Decision, op Operation) (Op
 	return op, nil
 }
 
-// Due answers a page of the operations that ClaimDue would take, the longest due first, without taking them. What is looked
-// at meanwhile is due after the time before, and in no later page.
-func (e *Engine) Due(ctx context.Context, before time.Time, after *Lease, limit int) ([]Lease, error) {
-	key, since := operationKey{}, pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
-	if after != nil {
-		key, since = after.key(), after.due
-	}
-	taken := time.Now()
-	var due []Lease
-	err := e.query(ctx, func(rows pgx.Rows) (err error) {
-		due, err = pgx.CollectRows(rows, e.scanLease(taken, "", ActorReconciliation))
-		return err
-	}, `
-		WITH c AS MATERIALIZED (SELECT clock_timestamp() AS at), lag AS (SELECT $5 * interval '1 millisecond' AS lag)
-		SELECT `+leaseColumns+` FROM c, lag, refund_operations o
-		JOIN orders p ON p.tenant_id = o.tenant_id AND p.order_id = o.order_id
-		WHERE o.provider IS NOT NULL AND o.next_check_at < $1 AND o.lease_until <= c.at AND `+dueStates+`
-			AND (o.next_check_at, o.tenant_id, o.operation_id) > ($2, $3, $4)
-		ORDER BY o.next_check_at, o.tenant_id, o.operation_id LIMIT $6`,
-		before, since, key.TenantID, key.OperationID, e.config.ListingLag.Milliseconds(), limit)
-	if err != nil {
-		return nil, fmt.Errorf("read due operations: %w", err)
-	}
-	for i, l := range due {
-		due[i].sends = l.State == StateReserved && l.notSent == l.attempts // no taking of a lease has counted itself yet
-	}
-	return due, nil
-}
-
 // errPreview rolls a preview back.
 var errPreview = errors.New("preview")
 
@@ -207,6 +177,9 @@ func (e *Engine) Preview(ctx context.Context, l Lease) (Resolution, error) {
 		return Resolution{Operation: l.Operation, From: l.State, Resent: true, Unknown: true}, nil
 	}
 	f := e.lookup(ctx, l)
+	if l.probe && f.kind == ErrorMisconfigured {
+		return Resolution{Operation: l.Operation, From: l.State, Untaken: true, Kind: f.kind}, nil
+	}
 	var r recorded
 	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
 		remainders, rows, at, err := e.lockForRecord(ctx, tx, []*note{{finding: f}})

@@ -37,7 +37,7 @@ var (
 	overDesc = prometheus.NewDesc("refundd_orders_over_refunded",
 		"Orders of which a provider paid more than was captured.", nil, nil)
 	lastRunDesc = prometheus.NewDesc("refundd_reconciliation_last_success_timestamp_seconds",
-		"When the last run of reconciliation that was through ended, as Unix time; 0 where none ever was.", nil, nil)
+		"When the last run of reconciliation that was a success ended, as Unix time; 0 where none ever was.", nil, nil)
 	lastRunAgeDesc = prometheus.NewDesc("refundd_reconciliation_last_success_age_seconds",
 		"How long ago that was, by the database's clock; absent where none ever was.", nil, nil)
 	readDesc = prometheus.NewDesc("refundd_operations_scrape_success", "1 where the database told the above, 0 where it could not.", nil, nil)
@@ -120,6 +120,6 @@ func (s *snapshot) queue(b *pgx.Batch) {
 	b.Queue(`
 		SELECT coalesce(extract(epoch FROM max(finished_at)), 0)::float8,
 			coalesce(extract(epoch FROM clock_timestamp() - max(finished_at)), 0)::float8
-		FROM (SELECT finished_at FROM reconciliation_runs WHERE finished_at IS NOT NULL AND error IS NULL AND NOT dry_run
+		FROM (SELECT finished_at FROM reconciliation_runs WHERE finished_at IS NOT NULL AND error IS NULL AND errors = 0 AND NOT dry_run
 			ORDER BY started_at DESC LIMIT 1) last`).QueryRow(func(row pgx.Row) error { return row.Scan(&s.lastRun, &s.lastRunAge) })
 }

@@ -189,7 +189,7 @@ func (b *bench) forget(id string) {
 
 func TestRun_LookupFails_ChangesNothing(t *testing.T) {
 	t.Parallel()
-	for kind, status := range map[string]string{"unknown": "503", "not_sent": "429", "misconfigured": "403"} {
+	for kind, status := range map[string]string{"unknown": "503", "not_sent": "429"} {
 		t.Run(kind, func(t *testing.T) {
 			b := newBench(t, 0)
 			b.faults(`"mode":"drop_after","count":1`)

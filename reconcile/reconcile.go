@@ -5,6 +5,10 @@
 // none waits for another; its memory does not grow with the number of due operations; told to stop, it claims nothing more
 // and finishes what it has in hand; what it did stands in reconciliation_runs, also where it failed.
 //
+// Nobody pays for a neighbour: each provider has workers of its own, and a payment that can not be looked up keeps no other
+// one of its provider waiting. What was not asked is no answer: of a provider that is not configured, or refuses our
+// credentials, nothing is claimed; one that is silent is asked about few operations. Such a run is no success.
+//
 // Audit reads one snapshot of all operations, transfers and orders, changes nothing, and names what contradicts the rules of
 // the ledger. Books that the service wrote are clean in every snapshot, also while it writes; a row that was changed,
 // removed or added behind its back is named. Its memory does not grow with the books: rows are streamed, and Postgres sorts
@@ -29,12 +33,12 @@ type Config struct {
 	Engine        *operations.Engine // whose Run goes on for longer than the job
 	Pool          *pgxpool.Pool
 	Logger        *slog.Logger  // optional
-	Workers       int           // operations at a time; default 64
+	Workers       int           // operations of each provider at a time; default 64
 	RatePerSecond float64       // requests per second to each provider; 0 sets no limit
 	Progress      func(Summary) // optional: called every second of a run
 }
 
-// DefaultWorkers is how many operations a run resolves at a time.
+// DefaultWorkers is how many operations of a provider a run resolves at a time.
 const DefaultWorkers = 64
 
 func (c *Config) validate() error {
@@ -57,7 +61,7 @@ func (c *Config) validate() error {
 // Job is reconciliation. Its methods may be called at once from any number of goroutines.
 type Job struct {
 	config Config
-	pace   *pace
+	paces  map[string]pace // by provider
 }
 
 // New makes a job, or reports every fault of its configuration.
@@ -71,7 +75,11 @@ func New(c Config) (*Job, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Job{config: c, pace: newPace(c.RatePerSecond)}, nil
+	j := &Job{config: c, paces: make(map[string]pace)}
+	for _, name := range c.Engine.Providers() {
+		j.paces[name] = newPace(c.RatePerSecond)
+	}
+	return j, nil
 }
 
 // Run is one run. At the end of ctx it stops early, which is no error. An error tells that the run could not do or record its
@@ -83,7 +91,7 @@ func (j *Job) Run(ctx context.Context) (Summary, error) {
 		return Summary{}, err
 	}
 	t := &tally{log: j.config.Logger.With(slog.String("run_id", r.id.String()))}
-	err = j.watched(t, func() error { return j.resolveDue(ctx, r.began, t) })
+	err = j.watched(t, func() error { return j.allDue(ctx, r.began, t, j.claiming) })
 	summary, closeErr := j.close(ctx, r, t.summary(), time.Since(began), err)
 	return summary, errors.Join(unlessInterrupted(err), closeErr)
 }
@@ -97,18 +105,25 @@ func (j *Job) DryRun(ctx context.Context) (Summary, error) {
 		return Summary{}, err
 	}
 	t := &tally{log: j.config.Logger.With(slog.Bool("dry_run", true))}
-	err = j.watched(t, func() error { return j.previewDue(ctx, before, t) })
+	err = j.watched(t, func() error { return j.allDue(ctx, before, t, j.previewing) })
 	summary := t.summary()
 	oldest, ageErr := j.oldestUnknown(context.WithoutCancel(ctx))
 	summary.OldestUnknownSeconds, summary.DurationMS = oldest, time.Since(began).Milliseconds()
 	return summary, errors.Join(unlessInterrupted(err), ageErr)
 }
 
+// unlessInterrupted drops the end that was asked for, and keeps what went wrong besides.
 func unlessInterrupted(err error) error {
-	if errors.Is(err, errInterrupted) {
+	var kept faults
+	for _, fault := range parts(err) {
+		if !errors.Is(fault, errInterrupted) {
+			kept = append(kept, fault)
+		}
+	}
+	if len(kept) == 0 {
 		return nil
 	}
-	return err
+	return kept
 }
 
 // watched does work and tells of its progress meanwhile.

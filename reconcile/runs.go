@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,8 +50,7 @@ func (j *Job) close(ctx context.Context, r run, s Summary, took time.Duration, f
 	defer cancel()
 	s.DurationMS = took.Milliseconds()
 	var why *string
-	if failed != nil {
-		text := cause(failed)
+	if text := told(s, failed); text != "" {
 		why = &text
 	}
 	err := pgtx.Do(ctx, j.config.Pool, func(tx *pgtx.Tx) error {
@@ -99,6 +99,46 @@ func (j *Job) ask(ctx context.Context, sql string, answer any) error {
 // errClaim is the part of a run without which there is nothing to do.
 var errClaim = errors.New("claim")
 
+// faults are what went wrong with a run.
+type faults []error
+
+func (f faults) Error() string {
+	texts := make([]string, len(f))
+	for i, fault := range f {
+		texts[i] = fault.Error()
+	}
+	return strings.Join(texts, "; ")
+}
+
+// Unwrap lets errors.Is and errors.As see each.
+func (f faults) Unwrap() []error { return f }
+
+// parts are the faults of a run.
+func parts(err error) []error {
+	if all, several := errors.AsType[faults](err); several {
+		return all
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+// told is why a run was no success, in words that may be stored; empty where it was one.
+func told(s Summary, failed error) string {
+	var texts []string
+	for _, fault := range parts(failed) {
+		texts = append(texts, cause(fault))
+		if _, counted := errors.AsType[*ProviderFault](fault); counted {
+			s.Errors--
+		}
+	}
+	if s.Errors > 0 {
+		texts = append(texts, fmt.Sprintf("%d outcomes not recorded", s.Errors))
+	}
+	return strings.Join(texts, "; ")
+}
+
 // cause is an error in words that may be stored: what a database says may quote rows and logins.
 func cause(err error) string {
 	if errors.Is(err, errClaim) {
@@ -108,6 +148,9 @@ func cause(err error) string {
 }
 
 func kind(err error) string {
+	if fault, ok := errors.AsType[*ProviderFault](err); ok {
+		return fault.Error()
+	}
 	switch {
 	case errors.Is(err, errInterrupted):
 		return "interrupted"

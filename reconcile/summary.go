@@ -2,14 +2,15 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 
 	"refundd/operations"
 )
 
-// Summary is what a run did. Claimed counts every operation that it looked at, those included that had an outcome before and
-// keep it. The operation that a run moved is counted by where to; one that it did not move and that has no end yet is
+// Summary is what a run did. Claimed counts every operation that it asked its provider about, those included that had an outcome
+// before and keep it. The operation that a run moved is counted by where to; one that it did not move and that has no end yet is
 // pending where its provider says so, and still unknown otherwise.
 type Summary struct {
 	Claimed              int64
@@ -20,7 +21,7 @@ type Summary struct {
 	NeedsAttention       int64 // that this run put in front of a human
 	StillUnknown         int64
 	OldestUnknownSeconds int64 // age, after the run, of the oldest operation that is reserved or pending
-	Errors               int64 // operations whose finding was not recorded; their leases run out
+	Errors               int64 // operations whose finding was not recorded, and providers that were not asked about all that is due
 	DurationMS           int64
 }
 
@@ -43,9 +44,31 @@ func (t *tally) claimed(n int) {
 	t.sum.Claimed += int64(n)
 }
 
-// decided counts and logs one operation's.
+// faulty counts the faults of a run as a whole, and joins them; nil where there are none.
+func (t *tally) faulty(all []error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var kept faults
+	for _, fault := range all {
+		if _, silent := errors.AsType[*ProviderFault](fault); silent {
+			t.sum.Errors++
+		}
+		if fault != nil {
+			kept = append(kept, fault)
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	return kept
+}
+
+// decided counts and logs one operation's. What is as it was before it was claimed is neither.
 func (t *tally) decided(r operations.Resolution, err error) {
 	t.count(r, err)
+	if r.Untaken && err == nil {
+		return
+	}
 	level, o := slog.LevelInfo, r.Operation
 	attributes := []any{
 		slog.String("tenant_id", o.TenantID), slog.String("operation_id", o.OperationID), slog.String("order_id", o.OrderID),
@@ -69,15 +92,19 @@ func (t *tally) count(r operations.Resolution, err error) {
 	if r.Resent {
 		t.sum.Resent++
 	}
-	switch state := r.Operation.State; {
-	case err != nil:
+	if err != nil {
 		t.sum.Errors++
+	}
+	switch state := r.Operation.State; {
+	case r.Untaken:
+		t.sum.Claimed--
 	case r.Moved && state == operations.StateSucceeded:
 		t.sum.Succeeded++
 	case r.Moved && state == operations.StateFailed:
 		t.sum.Failed++
 	case r.Moved && state == operations.StateNeedsAttention:
 		t.sum.NeedsAttention++
+	case err != nil:
 	case state == operations.StatePending && (r.Moved || !r.Unknown):
 		t.sum.Pending++
 	case state == operations.StateReserved, state == operations.StatePending, state == operations.StateNeedsAttention:

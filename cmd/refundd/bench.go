@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -124,7 +126,7 @@ func (b benchCmd) loads(ctx context.Context, c console, d deployment, mixes []be
 		return nil, total, err
 	}
 	defer pool.Close()
-	progress := progressTo(c)
+	progress := progressTo(c.stderr)
 	defer progress("")
 	runner, err := b.runner(ctx, pool, d, progress)
 	if err != nil {
@@ -189,14 +191,19 @@ func proveBooks(pool *pgxpool.Pool) func(context.Context) error {
 }
 
 // progressTo answers what shows a line: over the last one on a terminal, else one in five seconds. An empty one ends it.
-func progressTo(c console) func(string) {
+func progressTo(w io.Writer) func(string) {
+	file, isFile := w.(*os.File)
+	if isFile {
+		info, err := file.Stat()
+		isFile = err == nil && info.Mode()&os.ModeCharDevice != 0
+	}
 	var last time.Time
 	return func(line string) {
 		switch {
-		case c.screen != nil:
-			_, _ = fmt.Fprintf(c.screen, "\r\x1b[K%s", line)
+		case isFile:
+			_, _ = fmt.Fprintf(w, "\r\x1b[K%s", line)
 		case line != "" && time.Since(last) > 5*time.Second:
-			_, _ = fmt.Fprintln(c.stderr, line)
+			_, _ = fmt.Fprintln(w, line)
 			last = time.Now()
 		}
 	}

@@ -41,14 +41,14 @@ type providerFlags struct {
 // faults are the values that make no sense.
 func (f providerFlags) faults() []error {
 	var faults []error
-	if _, err := f.providers(); err != nil {
+	providers, err := f.providers()
+	if err != nil {
 		faults = append(faults, err)
 	}
 	if f.ProviderTimeout <= 0 {
 		faults = append(faults, errors.New("--provider-timeout must be positive"))
-	}
-	if f.Lease != 0 && f.Lease <= f.ProviderTimeout {
-		faults = append(faults, errors.New("--lease must be longer than --provider-timeout"))
+	} else if err := f.leaseFault(providers); err != nil {
+		faults = append(faults, err)
 	}
 	if f.ProviderBreakerFailures < 1 {
 		faults = append(faults, errors.New("--provider-breaker-failures must be at least 1"))
@@ -71,6 +71,28 @@ func (f providerFlags) faults() []error {
 		faults = append(faults, errors.New("--backoff-max must not be less than --backoff-min"))
 	}
 	return faults
+}
+
+// leaseFault tells why a lease makes no sense with the provider timeout, or with how long providers remember a key. One that is
+// not given is as long as it has to be. No provider that there is remembers a key for longer than the simulator.
+func (f providerFlags) leaseFault(providers map[string]operations.ProviderSetup) error {
+	lease := f.Lease
+	if lease == 0 {
+		lease = operations.DefaultLease(f.ProviderTimeout)
+	}
+	if least := operations.LeastLease(f.ProviderTimeout); lease < least {
+		return fmt.Errorf("--lease must be at least %v, to leave time to look a refund up and to record it", least)
+	}
+	if len(providers) == 0 {
+		providers = map[string]operations.ProviderSetup{providerSimulator: {KeyRetention: simulator.KeyRetention}}
+	}
+	for name, setup := range providers {
+		if most := setup.MostLease(f.ProviderTimeout); lease > most {
+			return fmt.Errorf("--provider-timeout and --lease must be shorter: provider %s remembers a key for %v, which leaves %v for a lease",
+				name, setup.KeyRetention, most)
+		}
+	}
+	return nil
 }
 
 // wrongUse is all faults in one sentence; nil where there is none.

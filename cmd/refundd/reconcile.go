@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -66,8 +68,6 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 	if err := r.check(); err != nil {
 		return err
 	}
-	c, flush := c.unhurried()
-	defer flush()
 	config, err := r.serveConfig(r.PoolSize)
 	if err != nil {
 		return err
@@ -77,13 +77,13 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer pool.Close()
-	registry := newRegistry(c, pool)
+	registry := newRegistry(pool)
 	engine, err := r.newEngine(context.Background(), c.log, pool, registry, 0)
 	if err != nil {
 		return err
 	}
 	job, err := reconcile.New(reconcile.Config{
-		Engine: engine, Pool: pool, Logger: c.log, Workers: r.Concurrency, RatePerSecond: r.Rate, Progress: progress(c),
+		Engine: engine, Pool: pool, Logger: c.log, Workers: r.Concurrency, RatePerSecond: r.Rate, Progress: progress(c.stderr),
 	})
 	if err != nil {
 		return err
@@ -191,12 +191,17 @@ func printSummary(c console, s reconcile.Summary, err error) error {
 }
 
 // progress shows a person at a terminal how a run goes; nobody else.
-func progress(c console) func(reconcile.Summary) {
-	if c.screen == nil {
+func progress(stderr io.Writer) func(reconcile.Summary) {
+	file, ok := stderr.(*os.File)
+	if !ok {
+		return nil
+	}
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return nil
 	}
 	return func(s reconcile.Summary) {
-		fmt.Fprintf(c.screen, "reconciling: %d claimed, %d succeeded, %d failed, %d pending, %d resent, %d for a human, %d still unknown\n",
+		fmt.Fprintf(file, "reconciling: %d claimed, %d succeeded, %d failed, %d pending, %d resent, %d for a human, %d still unknown\n",
 			s.Claimed, s.Succeeded, s.Failed, s.Pending, s.Resent, s.NeedsAttention, s.StillUnknown)
 	}
 }

@@ -1,0 +1,76 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+
+	"refundd/internal/pgtx"
+)
+
+// How long an outcome in hand waits until it is offered to the database again; the wait doubles up to the most.
+const (
+	firstOffer = 100 * time.Millisecond
+	mostOffers = time.Second
+)
+
+// record takes a finding through tx 2, in company of others. It belongs to the operation, not to a caller: it is offered to
+// the database until the lease ends, since whoever finds the lease run out has to ask the provider again. What the database
+// refuses for good is set aside.
+func (e *Engine) record(f finding) recorded {
+	for wait := firstOffer; ; wait = min(2*wait, mostOffers) {
+		r := e.offer(f)
+		_, told := errors.AsType[*Refusal](r.err)
+		switch {
+		case r.err == nil, told:
+			return r
+		case refusedForGood(r.err):
+			return e.setAside(f, r.err)
+		case errors.Is(r.err, ErrOverloaded), !f.lease.alive(e.config.Lease - wait):
+			return recorded{operation: f.lease.Operation, err: r.err}
+		}
+		time.Sleep(wait)
+	}
+}
+
+// offer takes a finding through tx 2 once.
+func (e *Engine) offer(f finding) recorded {
+	r, err := e.notes.Do(context.Background(), orderLane(f.lease.Operation.entry().OrderKey), &note{finding: f})
+	if err != nil {
+		return recorded{err: err}
+	}
+	return r
+}
+
+// setAside records, instead of a finding that the database refuses, that there was one. The operation backs off as after any
+// attempt that brought nothing, and reaches a human at the same age, with what was found in its history. A person whose
+// decision is refused is told so, and nothing else changes.
+func (e *Engine) setAside(f finding, why error) recorded {
+	if f.source == sourceHuman {
+		f = finding{lease: f.lease, source: sourceLookup, kind: ErrorNotSent, silent: true}
+	}
+	f.detail = merged(f.detail, "not_recorded", callLabel(f.result, f.kind))
+	f.result = ProviderResult{RequestID: f.result.RequestID}
+	if f.kind != ErrorNotSent {
+		f.kind = ErrorUnknown
+	}
+	r := e.offer(f)
+	if r.err != nil {
+		r.operation = f.lease.Operation
+	}
+	r.err = why
+	return r
+}
+
+// refusedForGood tells whether the database would refuse the same again: a constraint, a trigger or a privilege does.
+func refusedForGood(err error) bool {
+	switch code := pgtx.SQLState(err); {
+	case errors.Is(err, ErrDatabaseUnavailable), errors.Is(err, ErrDeadlineExceeded), errors.Is(err, ErrOverloaded):
+		return false
+	case pgerrcode.IsInsufficientResources(code), pgerrcode.IsOperatorIntervention(code), pgerrcode.IsSystemError(code):
+		return false
+	}
+	return true
+}
