@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"refundd/internal/terminal"
 )
 
 // Why a body is not what was documented.
@@ -103,9 +105,10 @@ func (n *integer) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 // wire writes maps in the order of their names, so that equal receipts are equal bytes, and never fails on a text.
 var wire = json.JoinOptions(json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 
-// encode writes v as JSON.
+// encode writes v as JSON in which nothing drives the terminal of who looks at it.
 func encode(v any) ([]byte, error) {
-	return json.Marshal(v, wire)
+	raw, err := json.Marshal(v, wire)
+	return terminal.Escape(raw), err
 }
 
 // timestamp is RFC 3339 in UTC, to the microsecond that the database keeps.

@@ -5,8 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -126,7 +124,7 @@ func (b benchCmd) loads(ctx context.Context, c console, d deployment, mixes []be
 		return nil, total, err
 	}
 	defer pool.Close()
-	progress := progressTo(c.stderr)
+	progress := progressTo(c)
 	defer progress("")
 	runner, err := b.runner(ctx, pool, d, progress)
 	if err != nil {
@@ -191,19 +189,14 @@ func proveBooks(pool *pgxpool.Pool) func(context.Context) error {
 }
 
 // progressTo answers what shows a line: over the last one on a terminal, else one in five seconds. An empty one ends it.
-func progressTo(w io.Writer) func(string) {
-	file, isFile := w.(*os.File)
-	if isFile {
-		info, err := file.Stat()
-		isFile = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
+func progressTo(c console) func(string) {
 	var last time.Time
 	return func(line string) {
 		switch {
-		case isFile:
-			_, _ = fmt.Fprintf(w, "\r\x1b[K%s", line)
+		case c.screen != nil:
+			_, _ = fmt.Fprintf(c.screen, "\r\x1b[K%s", line)
 		case line != "" && time.Since(last) > 5*time.Second:
-			_, _ = fmt.Fprintln(w, line)
+			_, _ = fmt.Fprintln(c.stderr, line)
 			last = time.Now()
 		}
 	}

@@ -84,7 +84,7 @@ func (b benchCmd) serve(ctx context.Context, c console, d *deployment, folder st
 		return err
 	}
 	u.User = url.UserPassword(role.Role, role.Password)
-	args := []string{"serve", "--addr", addr, "--admin-addr", admin}
+	args := []string{"serve", "--addr", addr, "--admin-addr", admin, "--drain-delay", "0s"}
 	if b.asks(bench.KindSimulator) {
 		flag, err := b.simulate(ctx, d, program, folder)
 		if err != nil {

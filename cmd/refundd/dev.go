@@ -37,6 +37,8 @@ func (d devCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer folder.close()
+	c, flush := c.unhurried()
+	defer flush()
 	serves := false
 	err = d.runIn(ctx, c, folder, &serves)
 	if ctx.Err() != nil && !serves {
@@ -70,7 +72,7 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder, serves 
 		return err
 	}
 	defer simulator.close()
-	service, err := newService(c.log, pool, d.serviceFlags)
+	service, err := newService(c, pool, d.serviceFlags)
 	if err != nil {
 		return err
 	}

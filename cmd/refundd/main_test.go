@@ -67,6 +67,12 @@ type program struct {
 // start runs refundd as a process of its own. It is killed when the test ends, if it still runs.
 func start(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
+	return startWith(t, nil, env, args...)
+}
+
+// startWith is start with streams of the test's own, where there are some.
+func startWith(t testing.TB, streams *os.File, env []string, args ...string) *program {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -75,6 +81,9 @@ func start(t testing.TB, env []string, args ...string) *program {
 	p.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), self, args...)
 	p.cmd.Env = append([]string{asProgram + "=yes", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
+	if streams != nil {
+		p.cmd.Stdout, p.cmd.Stderr = streams, streams
+	}
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

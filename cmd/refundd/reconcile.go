@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -68,6 +66,8 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 	if err := r.check(); err != nil {
 		return err
 	}
+	c, flush := c.unhurried()
+	defer flush()
 	config, err := r.serveConfig(r.PoolSize)
 	if err != nil {
 		return err
@@ -77,13 +77,13 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer pool.Close()
-	registry := newRegistry(pool)
+	registry := newRegistry(c, pool)
 	engine, err := r.newEngine(context.Background(), c.log, pool, registry, 0)
 	if err != nil {
 		return err
 	}
 	job, err := reconcile.New(reconcile.Config{
-		Engine: engine, Pool: pool, Logger: c.log, Workers: r.Concurrency, RatePerSecond: r.Rate, Progress: progress(c.stderr),
+		Engine: engine, Pool: pool, Logger: c.log, Workers: r.Concurrency, RatePerSecond: r.Rate, Progress: progress(c),
 	})
 	if err != nil {
 		return err
@@ -191,17 +191,12 @@ func printSummary(c console, s reconcile.Summary, err error) error {
 }
 
 // progress shows a person at a terminal how a run goes; nobody else.
-func progress(stderr io.Writer) func(reconcile.Summary) {
-	file, ok := stderr.(*os.File)
-	if !ok {
-		return nil
-	}
-	info, err := file.Stat()
-	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+func progress(c console) func(reconcile.Summary) {
+	if c.screen == nil {
 		return nil
 	}
 	return func(s reconcile.Summary) {
-		fmt.Fprintf(file, "reconciling: %d claimed, %d succeeded, %d failed, %d pending, %d resent, %d for a human, %d still unknown\n",
+		fmt.Fprintf(c.screen, "reconciling: %d claimed, %d succeeded, %d failed, %d pending, %d resent, %d for a human, %d still unknown\n",
 			s.Claimed, s.Succeeded, s.Failed, s.Pending, s.Resent, s.NeedsAttention, s.StillUnknown)
 	}
 }

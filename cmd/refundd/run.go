@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -35,19 +34,10 @@ type commandLine struct {
 	Version     versionCmd     `cmd:"" help:"Print the version of this program."`
 }
 
-// console is what a command is given besides its flags.
-type console struct {
-	stdout io.Writer // the command's result and nothing else
-	stderr io.Writer
-	log    *slog.Logger // JSON lines on stderr
-}
-
-// printf writes to the command's result. A reader that went away is no fault of the command's.
-func (c console) printf(format string, args ...any) { _, _ = fmt.Fprintf(c.stdout, format, args...) }
-
 // run carries out one command line and answers the exit code. getenv answers "" for what is not set.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	c := console{stdout: stdout, stderr: stderr, log: slog.New(slog.NewJSONHandler(stderr, nil))}
+	c, flush := newConsole(stdout, stderr)
+	defer flush()
 	err := dispatch(ctx, args, getenv, c)
 	if err == nil {
 		return exitClean
@@ -58,7 +48,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		err = &fault{text: "interrupted", cause: err}
 	}
-	_, _ = fmt.Fprintf(stderr, "refundd: %s\n", sentence(err))
+	_, _ = fmt.Fprintf(c.stderr, "refundd: %s\n", sentence(err))
 	if errors.Is(err, errUsage) {
 		return exitUsage
 	}

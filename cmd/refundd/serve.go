@@ -3,18 +3,27 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 )
+
+// maxDrain leaves time to answer what came last.
+const maxDrain = 20 * time.Second
 
 type serveCmd struct {
 	database
 	serviceFlags
 	Addr string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the API is served (default ${default}; port 0 takes a free one, logged)."`
+
+	DrainDelay time.Duration `default:"3s" help:"How long it still takes connections after SIGTERM, while /readyz says 503 (default ${default})."`
 }
 
 // Run serves until it is told to stop, and ends well only if it was told.
 func (s serveCmd) Run(ctx context.Context, c console) error {
 	if err := s.check(); err != nil {
 		return err
+	}
+	if s.DrainDelay < 0 || s.DrainDelay > maxDrain {
+		return usage("--drain-delay must be from 0 to %s: all of a stop takes %s", maxDrain, serveGrace)
 	}
 	collectSeldom()
 	config, err := s.serveConfig(s.PoolSize)
@@ -31,9 +40,10 @@ func (s serveCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer pool.Close()
-	service, err := newService(c.log, pool, s.serviceFlags)
+	service, err := newService(c, pool, s.serviceFlags)
 	if err != nil {
 		return err
 	}
-	return service.run(ctx, public, admin, s.grace(), func() error { return nil })
+	service.linger = s.DrainDelay
+	return service.run(ctx, public, admin, min(s.grace(), serveGrace-s.DrainDelay), func() error { return nil })
 }

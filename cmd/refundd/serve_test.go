@@ -73,7 +73,7 @@ func serve(t *testing.T, db *testdb.DB, args ...string) served {
 	t.Helper()
 	succeed(t, db.ServiceURL, "tenants", "create", "--tenant", "shop")
 	key := succeed(t, db.ServiceURL, "keys", "create", "--tenant", "shop", "--scopes", "orders:write,authorizations:write,refunds:write,read")
-	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, append([]string{"serve", "--addr", "127.0.0.1:0"}, args...)...)
+	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, append([]string{"serve", "--addr", "127.0.0.1:0", "--drain-delay", "0s"}, args...)...)
 	var line struct {
 		Addr  string `json:"addr"`
 		Admin string `json:"admin_addr"`

@@ -17,6 +17,7 @@ import (
 
 	"refundd/access"
 	"refundd/api"
+	"refundd/internal/halfclose"
 	"refundd/operations"
 	"refundd/reconcile"
 )
@@ -72,17 +73,19 @@ type service struct {
 	api      *http.Server
 	admin    *http.Server
 	draining atomic.Bool
+	linger   time.Duration  // how long it still serves once it says that it is not ready
 	cutOff   func()         // ends the calls to providers
 	job      *reconcile.Job // nil where another process reconciles
 	every    time.Duration  // of job
 }
 
 // newRegistry collects what every long-running process tells.
-func newRegistry(pool *pgxpool.Pool) *prometheus.Registry {
+func newRegistry(c console, pool *pgxpool.Pool) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		c.lostLines(),
 		poolCollector{pool},
 		reconcile.NewCollector(pool),
 	)
@@ -90,10 +93,11 @@ func newRegistry(pool *pgxpool.Pool) *prometheus.Registry {
 }
 
 // newService wires the rooms together; nothing runs yet.
-func newService(log *slog.Logger, pool *pgxpool.Pool, f serviceFlags) (*service, error) {
+func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error) {
+	log := c.log
 	cut, cutOff := context.WithCancel(context.Background())
 	s := &service{log: log, pool: pool, cutOff: cutOff}
-	registry := newRegistry(pool)
+	registry := newRegistry(c, pool)
 	var err error
 	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue); err != nil {
 		return nil, err
@@ -122,7 +126,7 @@ func newService(log *slog.Logger, pool *pgxpool.Pool, f serviceFlags) (*service,
 		metrics = profiled(metrics)
 	}
 	write := max(time.Minute, f.RequestTimeout+writeSlack)
-	s.api = api.NewServer("", handler, api.Timeouts{Write: write}, log)
+	s.api = api.NewServer("", s.partingWhileDraining(handler), api.Timeouts{Write: write}, log)
 	s.admin = api.NewServer("", metrics, api.Timeouts{}, log)
 	return s, nil
 }
@@ -135,8 +139,18 @@ func (s *service) ready(ctx context.Context) error {
 	return s.pool.Ping(ctx)
 }
 
-// run serves until ctx ends, answers what is in flight then for up to grace, and stops. serving is called once both
-// addresses answer. The listeners are closed in any case. Calls to providers that outlast the grace end unanswered, which is
+// partingWhileDraining asks each client whose request is answered to connect anew for its next one: to another replica.
+func (s *service) partingWhileDraining(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// run serves until ctx ends, and while it lingers; then it answers what is in flight for up to grace, and stops. serving is
+// called once both addresses answer. The listeners are closed in any case. Calls to providers that outlast the grace end unanswered, which is
 // recorded; reconciliation finds out what became of them.
 func (s *service) run(ctx context.Context, public, admin net.Listener, grace time.Duration, serving func() error) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -166,6 +180,7 @@ func (s *service) run(ctx context.Context, public, admin net.Listener, grace tim
 		}
 		select {
 		case <-ctx.Done():
+			s.drain(alive)
 		case <-alive.Done(): // a loop broke: its error is the group's
 		}
 		s.shutdown(grace)
@@ -187,6 +202,20 @@ func (s *service) reconcile(ctx context.Context) {
 			s.log.Info("reconciled", "summary", runSummary(r))
 		}
 	})
+}
+
+// drain says that it is not ready, and goes on serving until those who balance load have noticed: a connection that they
+// still send here is answered.
+func (s *service) drain(alive context.Context) {
+	s.draining.Store(true)
+	if s.linger <= 0 {
+		return
+	}
+	s.log.Info("draining", "drain_seconds", s.linger.Seconds())
+	select {
+	case <-time.After(s.linger):
+	case <-alive.Done():
+	}
 }
 
 // shutdown answers what is in flight, then hangs up. Metrics are served to the last.
@@ -213,7 +242,7 @@ func loop(err error) error {
 }
 
 func serveOn(server *http.Server, listener net.Listener) error {
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(halfclose.Listener(listener)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
 	}
 	return nil

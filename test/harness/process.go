@@ -104,7 +104,7 @@ func ServeIn(t testing.TB, databaseURL string, env []string, flags ...string) *S
 // TryServe is ServeIn where the server may fail to come up, for the lack of a database; from any goroutine.
 func TryServe(t testing.TB, databaseURL string, env []string, flags ...string) (*Server, error) {
 	t.Helper()
-	args := append([]string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0"}, flags...)
+	args := append([]string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--drain-delay", "0s"}, flags...)
 	s := &Server{Process: Spawn(t, databaseURL, env, args...)}
 	err := s.await()
 	return s, err
