@@ -24,6 +24,7 @@ type reply struct {
 	stream     http.Handler
 	replayed   bool
 	location   string
+	link       string
 	retryAfter int // seconds, 0 for none
 	moved      operations.MoneyMoved
 	outcome    string // what a call to refund did

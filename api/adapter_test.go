@@ -110,6 +110,7 @@ func TestRecord_NamesTheCallerTheOperationAndTheAttempt(t *testing.T) {
 	line := s.log.line(t, a.header.Get("Request-Id"))
 	for _, want := range []string{
 		`"level":"INFO"`, `"msg":"request"`, `"route":"/v1/refunds"`, `"method":"POST"`, `"status":200`, `"code":"ok"`, `"duration_ms":`,
+		`"peer":"127.0.0.1:`,
 		`"tenant_id":"acme"`, `"key_id":"key_`, `"operation_id":"k"`, `"attempt_layer":"agent_loop"`, `"attempt":3`, `"replayed":true`,
 		`"money_moved":"yes"`, `"outcome":"already_processed"`,
 	} {
@@ -124,14 +125,14 @@ func TestRecord_NamesTheCallerTheOperationAndTheAttempt(t *testing.T) {
 	s.do(t, "GET", "/nonsense/1", "")
 	s.do(t, "GET", "/nonsense/2", "")
 	for series, want := range map[string]float64{
-		`refundd_http_requests_total code=ok layer=agent_loop method=POST route=/v1/refunds`:                  1,
-		`refundd_http_requests_total code=idempotency_key_required layer=other method=POST route=/v1/refunds`: 1,
-		`refundd_http_requests_total code=not_found layer=none method=other route=unknown`:                    2,
-		`refundd_refunds_total code=ok status=processed`:                                                      1,
-		`refundd_refunds_total code=ok status=already_processed`:                                              1,
-		`refundd_refunds_total code=idempotency_key_required status=refused`:                                  1,
-		`refundd_refund_attempts_total attempt=3 layer=agent_loop`:                                            1,
-		`refundd_refund_attempts_total attempt=none layer=none`:                                               1,
+		`refundd_http_requests_total class=2xx code=ok layer=agent_loop method=POST route=/v1/refunds`:                  1,
+		`refundd_http_requests_total class=4xx code=idempotency_key_required layer=other method=POST route=/v1/refunds`: 1,
+		`refundd_http_requests_total class=4xx code=not_found layer=none method=other route=unknown`:                    2,
+		`refundd_refunds_total code=ok status=processed`:                                                                1,
+		`refundd_refunds_total code=ok status=already_processed`:                                                        1,
+		`refundd_refunds_total code=idempotency_key_required status=refused`:                                            1,
+		`refundd_refund_attempts_total attempt=3 layer=agent_loop`:                                                      1,
+		`refundd_refund_attempts_total attempt=none layer=none`:                                                         1,
 	} {
 		if got := s.counter(t, series); got != want {
 			t.Errorf("%s is %v, want %v", series, got, want)

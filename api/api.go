@@ -7,8 +7,8 @@
 //
 // Choices where the design is silent. A request counts against its key's rate limit once the key is known, and is refused
 // for it only after its values were found good. A path under /v1/refunds/ or /v1/authorizations/ names an operation even
-// where no route matches it. An id that can not exist is invalid_request, not a 404. Query parameters are checked on lists
-// and searches, and ignored elsewhere.
+// where no route matches it. An id that can not exist is invalid_request, not a 404. A query parameter that a route does not
+// have is refused on every route but the public ones, where probes add what they like.
 package api
 
 import (
@@ -127,7 +127,8 @@ func (s *server) routes() []route {
 
 		{http.MethodGet, "/healthz", public, namesNone, healthz},
 		{http.MethodGet, "/readyz", public, namesNone, s.readyz},
-		{http.MethodGet, "/openapi.yaml", public, namesNone, contract},
+		{http.MethodGet, contractPath, public, namesNone, contract},
+		{http.MethodGet, "/", public, namesNone, pointToContract},
 	}
 }
 

@@ -84,7 +84,7 @@ func (s *server) authorize(ctx context.Context, a operations.Approval) (approved
 func showApproved(a approved) reply {
 	rep := showAuthorization(a.authorization)
 	if a.created {
-		rep.status = http.StatusCreated
+		rep.status, rep.location = http.StatusCreated, "/v1/authorizations/"+a.authorization.OperationID
 	}
 	return rep
 }

@@ -116,7 +116,7 @@ func (s *service) serve(t *testing.T, h http.Handler, engine *operations.Engine)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = engine.Run(ctx) })
-	running.Go(func() { _ = server.Serve(listener) })
+	running.Go(func() { _ = server.Serve(Listen(listener, h)) })
 	t.Cleanup(func() {
 		_ = server.Close()
 		stop()

@@ -78,7 +78,7 @@ func (in *input) idempotencyKey() (id string, sent bool) {
 func (in *input) namedOperation(header string, sent bool, member *string) string {
 	if member == nil {
 		if !sent {
-			in.fail(&rejection{code: codeIdempotencyKeyRequired})
+			in.fail(&rejection{code: codeIdempotencyKeyRequired, faults: []fault{{"/operation_id", faultRequired}}})
 		}
 		return header
 	}
@@ -108,6 +108,9 @@ func (rep reply) describe(h http.Header) {
 	}
 	if rep.location != "" {
 		h["Location"] = []string{rep.location}
+	}
+	if rep.link != "" {
+		h["Link"] = []string{rep.link}
 	}
 	if rep.retryAfter > 0 {
 		h["Retry-After"] = []string{strconv.Itoa(rep.retryAfter)}

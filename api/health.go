@@ -38,6 +38,22 @@ func (s *server) readyz(ctx context.Context, _ *exchange) (reply, error) {
 	}
 }
 
+// root says where the contract is.
+type root struct {
+	Service  string `json:"service"`
+	Contract string `json:"contract"`
+}
+
+const contractPath = "/openapi.yaml"
+
+// pointToContract answers whoever comes without a path (RFC 8631 has the link's name).
+func pointToContract(context.Context, *exchange) (reply, error) {
+	return reply{
+		status: http.StatusOK, body: root{Service: "refundd", Contract: contractPath},
+		link: "<" + contractPath + `>; rel="service-desc"; type="application/yaml"`,
+	}, nil
+}
+
 //go:embed openapi.yaml
 var openapiYAML []byte
 

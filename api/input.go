@@ -1,23 +1,12 @@
 package api
 
 import (
-	"errors"
-	"io"
 	"maps"
-	"mime"
-	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
-
-	"refundd/operations"
 )
-
-// maxBody is the largest body, in bytes.
-const maxBody = 64 << 10
 
 // The lengths of texts, in characters.
 const (
@@ -47,12 +36,16 @@ type fault struct {
 // input is a request as the read functions see it. They ask for everything and go on after a fault, so that one answer
 // names them all; an error that ends the parsing comes before any fault.
 type input struct {
-	x      *exchange
-	err    error
-	faults []fault
+	x       *exchange
+	err     error
+	faults  []fault
+	queried bool // the query was read
 }
 
 func (in *input) verdict() error {
+	if !in.queried && in.x.r.URL.RawQuery != "" {
+		in.query() // a route without parameters takes none: one that is ignored may have been meant
+	}
 	if in.err != nil {
 		return in.err
 	}
@@ -68,9 +61,12 @@ func (in *input) fail(err error) {
 	}
 }
 
+// maxFaults is how many faults an answer names: a request can have thousands.
+const maxFaults = 50
+
 // blame notes a fault; an empty code is none.
 func (in *input) blame(pointer, code string) {
-	if code != "" {
+	if code != "" && len(in.faults) < maxFaults {
 		in.faults = append(in.faults, fault{pointer, code})
 	}
 }
@@ -215,12 +211,12 @@ func (in *input) metadata(pairs map[string]*string) map[string]string {
 	for _, k := range slices.Sorted(maps.Keys(pairs)) {
 		v := pairs[k]
 		if v == nil {
-			in.fail(errWrongType)
+			in.fail(errWrongType.at("/metadata/" + escapePointer(k)))
 			return nil
 		}
 		in.blame("/metadata", textFault(k, maxMetadataKey))
 		if code := textFault(*v, maxMetadataValue); code != "" && *v != "" {
-			in.blame("/metadata/"+escapePointer(k), code)
+			in.blame(shown("/metadata/"+escapePointer(k)), code)
 		}
 		taken[k] = *v
 	}
@@ -231,134 +227,48 @@ func escapePointer(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
 
-// instant takes RFC 3339, to the microsecond that the database keeps.
-func (in *input) instant(pointer string, s *string) *time.Time {
-	if s == nil {
-		return nil
-	}
-	var t time.Time
-	if err := t.UnmarshalText([]byte(*s)); err != nil {
-		in.blame(pointer, faultInvalid)
-		return nil
-	}
-	t = t.UTC().Truncate(time.Microsecond)
-	if year := t.Year(); year < 1 || year > 9999 { // RFC 3339 can not answer it in UTC
-		in.blame(pointer, faultOutOfRange)
-		return nil
-	}
-	return &t
-}
-
-// body reads and decodes the one body that a route asks for.
-func body[T any](in *input) T {
-	var none T
-	if err := jsonOnly(in.x.r.Header); err != nil {
-		in.fail(err)
-		return none
-	}
-	raw, err := readBody(in.x.r)
-	if err != nil {
-		in.fail(err)
-		return none
-	}
-	return decoded[T](in, raw)
-}
-
-// optionalBody is body, or the zero T where nothing was sent.
-func optionalBody[T any](in *input) T {
-	var none T
-	if in.x.r.ContentLength == 0 {
-		return none
-	}
-	raw, tooLarge := readBody(in.x.r)
-	if tooLarge == nil && len(raw) == 0 {
-		return none
-	}
-	if err := jsonOnly(in.x.r.Header); err != nil {
-		in.fail(err)
-		return none
-	}
-	if tooLarge != nil {
-		in.fail(tooLarge)
-		return none
-	}
-	return decoded[T](in, raw)
-}
-
-func decoded[T any](in *input, raw []byte) T {
-	v, err := decode[T](raw)
-	if err != nil {
-		in.fail(err)
-	}
-	return v
-}
-
-// jsonOnly refuses what is not plain application/json in UTF-8.
-func jsonOnly(h http.Header) error {
-	types := h["Content-Type"]
-	if len(types) == 1 && types[0] == "application/json" && h["Content-Encoding"] == nil {
-		return nil
-	}
-	refused := &rejection{code: codeUnsupportedMediaType}
-	if len(types) != 1 || h["Content-Encoding"] != nil {
-		return refused
-	}
-	media, params, err := mime.ParseMediaType(types[0])
-	if err != nil || media != "application/json" {
-		return refused
-	}
-	for name, value := range params {
-		if name != "charset" || !strings.EqualFold(value, "utf-8") {
-			return refused
-		}
-	}
-	return nil
-}
-
-// usualBody is the size, in bytes, up to which room is made for a body that did not arrive yet.
-const usualBody = 4 << 10
-
-// readBody reads to the body's end, so that the server notices from then on when the connection closes.
-func readBody(r *http.Request) ([]byte, error) {
-	if r.ContentLength > maxBody {
-		return nil, &rejection{code: codeRequestTooLarge}
-	}
-	var raw []byte
-	var err error
-	if r.ContentLength >= 0 && r.ContentLength <= usualBody {
-		raw = make([]byte, r.ContentLength)
-		_, err = io.ReadFull(r.Body, raw) // the server meets the body's end along with its last byte
-	} else {
-		raw, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
-	}
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, operations.ErrDeadlineExceeded
-	case err != nil:
-		return nil, errTruncated
-	case len(raw) > maxBody:
-		return nil, &rejection{code: codeRequestTooLarge}
-	}
-	return raw, nil
-}
-
 // query is the parameters of a list or search: those named, each at most once.
 func (in *input) query(names ...string) map[string]string {
-	sent, err := url.ParseQuery(in.x.r.URL.RawQuery)
+	in.queried = true
+	sent, err := parseQuery(in.x.r.URL.RawQuery)
 	if err != nil {
-		in.fail(errQuery)
+		in.fail(err)
 		return nil
 	}
 	once := make(map[string]string, len(sent))
 	for _, name := range slices.Sorted(maps.Keys(sent)) {
 		values := sent[name]
 		if len(values) != 1 || !slices.Contains(names, name) || !isText(values[0]) {
-			in.blame("query:"+name, faultInvalid)
+			in.blame(parameter(name), faultInvalid)
 			continue
 		}
 		once[name] = values[0]
 	}
 	return once
+}
+
+// parseQuery is url.ParseQuery that says which parameter can not be read.
+func parseQuery(raw string) (url.Values, error) {
+	sent := url.Values{}
+	for pair := range strings.SplitSeq(raw, "&") {
+		one, err := url.ParseQuery(pair)
+		if err != nil {
+			name, _, _ := strings.Cut(pair, "=")
+			return nil, errQuery.at(parameter(name))
+		}
+		for name, values := range one {
+			sent[name] = append(sent[name], values...)
+		}
+	}
+	return sent, nil
+}
+
+// parameter points to a parameter of the query, whose name is the caller's.
+func parameter(name string) string {
+	if name == "" || len(name) > maxPointer || !isPrintable(name) {
+		return "query:?"
+	}
+	return "query:" + name
 }
 
 // isText tells what Postgres can store: UTF-8 without NUL.

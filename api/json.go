@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,8 +28,28 @@ var (
 )
 
 // malformed is the refusal of what can not be read; it says what is wrong without repeating what was sent.
-func malformed(detail string) error {
+func malformed(detail string) *rejection {
 	return &rejection{code: codeMalformedRequest, detail: detail}
+}
+
+// at is the same refusal with the place of the fault, as far as it can be shown.
+func (r *rejection) at(pointer string) *rejection {
+	return &rejection{code: r.code, detail: r.detail, faults: []fault{{shown(pointer), faultInvalid}}}
+}
+
+// maxPointer is the longest pointer that an answer repeats, in bytes.
+const maxPointer = 512
+
+// shown is a pointer as far as it goes without what a terminal would act upon: names in it are the caller's.
+func shown(pointer string) string {
+	for pointer != "" && (len(pointer) > maxPointer || !isPrintable(pointer)) {
+		pointer = pointer[:max(0, strings.LastIndexByte(pointer, '/'))]
+	}
+	return pointer
+}
+
+func isPrintable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 var strict = json.JoinOptions(json.RejectUnknownMembers(true))
@@ -36,13 +59,13 @@ var strict = json.JoinOptions(json.RejectUnknownMembers(true))
 func decode[T any](body []byte) (T, error) {
 	var v, none T
 	if hasNUL(body) {
-		return none, errNUL
+		return none, errNUL.at(placeOfNUL(body))
 	}
 	if jsontext.Value(body).Kind() != jsontext.KindBeginObject {
 		if !jsontext.Value(body).IsValid() {
-			return none, errNotJSON
+			return none, errNotJSON.at("")
 		}
-		return none, errNotObject
+		return none, errNotObject.at("")
 	}
 	if err := json.Unmarshal(body, &v, strict); err != nil {
 		return none, refusalOf(err)
@@ -50,18 +73,21 @@ func decode[T any](body []byte) (T, error) {
 	return v, nil
 }
 
+// refusalOf says what is wrong with a body, and where.
 func refusalOf(err error) error {
-	switch {
-	case errors.Is(err, jsontext.ErrDuplicateName):
-		return errDuplicateName
-	case errors.Is(err, json.ErrUnknownName):
-		return errUnknownName
-	}
 	var syntax *jsontext.SyntacticError
-	if errors.As(err, &syntax) {
-		return errNotJSON
+	var meaning *json.SemanticError
+	switch {
+	case errors.As(err, &syntax) && errors.Is(err, jsontext.ErrDuplicateName):
+		return errDuplicateName.at(string(syntax.JSONPointer))
+	case errors.As(err, &syntax):
+		return errNotJSON.at(string(syntax.JSONPointer))
+	case errors.As(err, &meaning) && errors.Is(err, json.ErrUnknownName):
+		return errUnknownName.at(string(meaning.JSONPointer))
+	case errors.As(err, &meaning):
+		return errWrongType.at(string(meaning.JSONPointer))
 	}
-	return errWrongType
+	return errWrongType.at("")
 }
 
 // hasNUL tells whether a string of the body escapes NUL: Postgres can not store it. A raw NUL is no JSON anyway.
@@ -75,6 +101,20 @@ func hasNUL(body []byte) bool {
 			return true
 		}
 		body = body[i+2:] // past what is escaped, which may be a backslash
+	}
+}
+
+// placeOfNUL points to the first string that has one; where it is a name, to what the name is of.
+func placeOfNUL(body []byte) string {
+	d := jsontext.NewDecoder(bytes.NewReader(body))
+	for {
+		token, err := d.ReadToken()
+		if err != nil {
+			return ""
+		}
+		if token.Kind() == jsontext.KindString && strings.Contains(token.String(), "\x00") {
+			return string(d.StackPointer())
+		}
 	}
 }
 

@@ -2,8 +2,8 @@ package api
 
 import (
 	"net/http"
+	"regexp"
 	"strconv"
-	"strings"
 
 	"refundd/operations"
 )
@@ -71,8 +71,11 @@ func (in *input) page(q map[string]string) operations.Page {
 	return p
 }
 
+// decimal is an integer in its one spelling.
+var decimal = regexp.MustCompile(`^(0|-?[1-9][0-9]*)$`)
+
 func (in *input) limit(v string) int {
-	if v == "" || strings.Trim(strings.TrimPrefix(v, "-"), "0123456789") != "" {
+	if !decimal.MatchString(v) {
 		in.blame("query:limit", faultInvalid)
 		return defaultLimit
 	}

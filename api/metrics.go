@@ -22,8 +22,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refundd_http_requests_total",
-			Help: "Requests by route, code of the answer (a problem's, or ok) and the retrying layer that made the attempt.",
-		}, []string{"route", "method", "code", "layer"}),
+			Help: "Requests by route, class of the status (2xx, …), code of the answer (a problem's, or ok) and the retrying layer that made the attempt.",
+		}, []string{"route", "method", "class", "code", "layer"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "refundd_http_request_duration_seconds",
 			Help:    "Time from a request's arrival to its answer, by route.",
@@ -51,7 +51,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 
 func (m *metrics) count(x *exchange, rep reply, code string, took time.Duration) {
 	route, method := x.match.label(), x.match.method()
-	m.requests.WithLabelValues(route, method, code, x.attempt.label()).Inc()
+	m.requests.WithLabelValues(route, method, classOf(rep.status), code, x.attempt.label()).Inc()
 	m.latency.WithLabelValues(route, method).Observe(took.Seconds())
 	if route != refundsPath || method != "POST" {
 		return
@@ -62,4 +62,9 @@ func (m *metrics) count(x *exchange, rep reply, code string, took time.Duration)
 	}
 	m.refunds.WithLabelValues(outcome, code).Inc()
 	m.attempts.WithLabelValues(x.attempt.label(), x.attempt.ordinal()).Inc()
+}
+
+// classOf is the class of an HTTP status, as the field writes it.
+func classOf(status int) string {
+	return [...]string{"0xx", "1xx", "2xx", "3xx", "4xx", "5xx"}[status/100]
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"refundd/operations"
@@ -109,7 +110,7 @@ func (s *server) registerOrder(ctx context.Context, r operations.Registration) (
 func showRegistered(r registered) reply {
 	rep := showOrder(r.order)
 	if r.created {
-		rep.status = http.StatusCreated
+		rep.status, rep.location = http.StatusCreated, "/v1/orders/"+url.PathEscape(r.order.OrderID)
 	}
 	return rep
 }

@@ -21,6 +21,12 @@ type rejection struct {
 
 func (r *rejection) Error() string { return r.code }
 
+// Is reports whether target is the same refusal, wherever its fault is.
+func (r *rejection) Is(target error) bool {
+	t, ok := target.(*rejection) //nolint:errorlint // errors.Is walks the chain
+	return ok && t.code == r.code && t.detail == r.detail
+}
+
 // problem is an error on the wire (RFC 9457), its members in the documented order.
 type problem struct {
 	Type              string                `json:"type"`

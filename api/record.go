@@ -26,7 +26,7 @@ func (x *exchange) record(rep reply, p *problem) {
 	if !x.s.log.Enabled(x.r.Context(), level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 20)
+	attrs := make([]slog.Attr, 0, 21)
 	attrs = append(attrs,
 		slog.String("diagnostic_ref", x.ref),
 		slog.String("route", x.match.label()),
@@ -34,6 +34,7 @@ func (x *exchange) record(rep reply, p *problem) {
 		slog.Int("status", rep.status),
 		slog.String("code", code),
 		slog.Float64("duration_ms", float64(took.Microseconds())/1000),
+		slog.String("peer", x.r.RemoteAddr), // of a proxy, where there is one
 	)
 	attrs = x.appendKnown(attrs, rep)
 	if rep.status >= 500 {

@@ -21,39 +21,55 @@ type refundBody struct {
 
 // refund is a refund on the wire; every member is always present.
 type refund struct {
-	OperationID      string                `json:"operation_id"`
-	RefundID         string                `json:"refund_id"`
-	OrderID          string                `json:"order_id"`
-	AmountCents      int64                 `json:"amount_cents"`
-	Currency         string                `json:"currency"`
-	Reason           *string               `json:"reason"`
-	Metadata         map[string]string     `json:"metadata"`
-	State            operations.State      `json:"state"`
-	MoneyMoved       operations.MoneyMoved `json:"money_moved"`
-	Provider         string                `json:"provider"`
-	ProviderRefundID *string               `json:"provider_refund_id"`
-	FailureCode      *string               `json:"failure_code"`
-	CreatedAt        timestamp             `json:"created_at"`
-	SettledAt        *timestamp            `json:"settled_at"`
+	OperationID       string                `json:"operation_id"`
+	RefundID          string                `json:"refund_id"`
+	OrderID           string                `json:"order_id"`
+	AmountCents       int64                 `json:"amount_cents"`
+	Currency          string                `json:"currency"`
+	Reason            *string               `json:"reason"`
+	Metadata          map[string]string     `json:"metadata"`
+	State             operations.State      `json:"state"`
+	MoneyMoved        operations.MoneyMoved `json:"money_moved"`
+	Provider          string                `json:"provider"`
+	ProviderRefundID  *string               `json:"provider_refund_id"`
+	FailureCode       *string               `json:"failure_code"`
+	CreatedAt         timestamp             `json:"created_at"`
+	SettledAt         *timestamp            `json:"settled_at"`
+	NextAction        string                `json:"next_action"`
+	RetryAfterSeconds *int                  `json:"retry_after_seconds"`
 }
 
 // receipt is a refund, and what this call did.
 type receipt struct {
 	refund
-	Status            operations.Status `json:"status"`
-	Replayed          bool              `json:"replayed"`
-	NextAction        string            `json:"next_action"`
-	RetryAfterSeconds *int              `json:"retry_after_seconds"`
+	Status   operations.Status `json:"status"`
+	Replayed bool              `json:"replayed"`
 }
 
+// pollSeconds is how long a caller is asked to wait before it reads a refund without an outcome again.
+const pollSeconds = 2
+
 func refundOf(o operations.Operation) refund {
-	return refund{
+	shown := refund{
 		OperationID: o.OperationID, RefundID: o.RefundID, OrderID: o.OrderID, AmountCents: o.AmountCents, Currency: o.Currency,
 		Reason: o.Reason, Metadata: o.Metadata, State: o.State, MoneyMoved: o.State.MoneyMoved(),
 		Provider: providerName(o.Provider), ProviderRefundID: o.ProviderRefundID, FailureCode: o.FailureCode,
-		CreatedAt: timestamp(o.CreatedAt), SettledAt: optionalTime(o.SettledAt),
+		CreatedAt: timestamp(o.CreatedAt), SettledAt: optionalTime(o.SettledAt), NextAction: nextNone,
 	}
+	switch o.State {
+	case operations.StateReserved, operations.StatePending:
+		shown.NextAction, shown.RetryAfterSeconds = nextWait, new(pollSeconds)
+	case operations.StateFailed:
+		shown.NextAction = nextAuthorize
+	case operations.StateNeedsAttention:
+		shown.NextAction = nextEscalate
+	case operations.StateSucceeded, operations.StateRevoked:
+	}
+	return shown
 }
+
+// refundPath is where a refund is; an operation id needs no escape.
+func refundPath(operationID string) string { return refundsPath + "/" + operationID }
 
 // readSubmission reads a call to refund.
 func readSubmission(in *input) operations.Request {
@@ -75,14 +91,16 @@ func readSubmission(in *input) operations.Request {
 
 // showReceipt answers 201 for what this call did, 200 for what an earlier one did, and 202 while the outcome is unknown.
 func showReceipt(r operations.Receipt) reply {
-	shown := receipt{refund: refundOf(r.Operation), Status: r.Status, Replayed: r.Replayed, NextAction: nextNone}
-	rep := reply{status: http.StatusCreated, moved: shown.MoneyMoved, outcome: string(r.Status), replayed: r.Replayed}
+	shown := receipt{refund: refundOf(r.Operation), Status: r.Status, Replayed: r.Replayed}
+	rep := reply{
+		status: http.StatusCreated, moved: shown.MoneyMoved, outcome: string(r.Status), replayed: r.Replayed,
+		location: refundPath(r.Operation.OperationID),
+	}
 	switch r.Status {
 	case operations.StatusAlreadyProcessed:
-		rep.status = http.StatusOK
+		rep.status, rep.location = http.StatusOK, ""
 	case operations.StatusPending:
 		rep.status, rep.retryAfter = http.StatusAccepted, wholeSeconds(r.RetryAfter)
-		rep.location = refundsPath + "/" + r.Operation.OperationID
 		shown.NextAction, shown.RetryAfterSeconds = nextWait, new(rep.retryAfter)
 	}
 	rep.body = &shown

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -67,15 +68,21 @@ func newRouter(routes []route) router {
 			rt.mux.Get(r.pattern, http.NotFound) // the mux only finds patterns; the method is looked up in the path
 		}
 		p.methods[r.method] = &r
+		if r.scope == public && r.method == http.MethodGet {
+			p.methods[http.MethodHead] = headOf(r) // probes ask so
+		}
 		p.names = p.names || r.names
-		p.allow = strings.Join(append(strings.Fields(p.allow), r.method), " ")
 	}
 	for _, p := range rt.paths {
-		methods := strings.Fields(p.allow)
-		slices.Sort(methods)
-		p.allow = strings.Join(methods, ", ")
+		p.allow = strings.Join(slices.Sorted(maps.Keys(p.methods)), ", ")
 	}
 	return rt
+}
+
+// headOf is the route that answers without a body, which the server leaves out.
+func headOf(r route) *route {
+	r.method = http.MethodHead
+	return &r
 }
 
 func (rt router) find(r *http.Request) match {

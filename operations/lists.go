@@ -70,16 +70,23 @@ func decodeCursor(s string) (*cursor, error) {
 	if !ok || id == "" || !utf8.ValidString(id) || strings.ContainsRune(id, 0) {
 		return nil, ErrInvalidCursor
 	}
-	for _, beyond := range []pgtype.InfinityModifier{pgtype.Infinity, pgtype.NegativeInfinity} {
-		if at == beyond.String() {
-			return &cursor{pgtype.Timestamptz{InfinityModifier: beyond, Valid: true}, id}, nil
+	c := cursor{id: id}
+	switch at {
+	case pgtype.Infinity.String():
+		c.at = pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
+	case pgtype.NegativeInfinity.String():
+		c.at = pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	default:
+		micros, err := strconv.ParseInt(at, 10, 64)
+		if err != nil || micros < minMicros || micros > maxMicros {
+			return nil, ErrInvalidCursor
 		}
+		c = cursorAt(time.UnixMicro(micros).UTC(), id)
 	}
-	micros, err := strconv.ParseInt(at, 10, 64)
-	if err != nil || micros < minMicros || micros > maxMicros {
+	if c.encode() != s { // base64 passes over line ends, and a number has other spellings
 		return nil, ErrInvalidCursor
 	}
-	return new(cursorAt(time.UnixMicro(micros).UTC(), id)), nil
+	return &c, nil
 }
 
 // The years 1 and 9999: no row has a finite time beyond them.

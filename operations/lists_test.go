@@ -87,7 +87,8 @@ func TestCursor_OfNobodysIsRefused(t *testing.T) {
 	b.free()
 	b.order("P", 10)
 	expect(t, b.submit(operations.Request{TenantID: tenant, OperationID: "K", OrderID: "P", AmountCents: 1}), operations.StatusProcessed)
-	for _, plain := range []string{"", "x", "1", "1 ", " K", "-62135596800000001 K", "Infinity K", "-infinity ", "1 \xff", "1 a\x00b", "99999999999999999999 K", "9223372036854775807 K", "1 2.3", "1 0.x"} {
+	for _, plain := range []string{"", "x", "1", "1 ", " K", "-62135596800000001 K", "Infinity K", "-infinity ", "1 \xff", "1 a\x00b", "99999999999999999999 K", "9223372036854775807 K", "1 2.3", "1 0.x",
+		"1 K\xc0\x80", "01 K", "+1 K"} {
 		p := operations.Page{Limit: 5, Cursor: base64.RawURLEncoding.EncodeToString([]byte(plain))}
 		if plain == "" {
 			p.Cursor = "!"
@@ -103,6 +104,24 @@ func TestCursor_OfNobodysIsRefused(t *testing.T) {
 		}
 		if !errors.Is(timeline, operations.ErrInvalidCursor) {
 			t.Errorf("%q for a timeline: %v", plain, timeline)
+		}
+	}
+}
+
+// TestA76_ACursorOfOurs_IsTakenInItsOneSpelling changes bits and bytes that decode to the same.
+func TestA76_ACursorOfOurs_IsTakenInItsOneSpelling(t *testing.T) {
+	b := newBundle(t)
+	own := base64.RawURLEncoding.EncodeToString([]byte("1 KK"))
+	for cursor, want := range map[string]error{
+		own:                      nil,
+		own[:3] + "\n" + own[3:]: operations.ErrInvalidCursor,
+		own[:len(own)-1] + "x":   operations.ErrInvalidCursor, // the last character's spare bits
+		own + "=":                operations.ErrInvalidCursor,
+		"\xff\xfe":               operations.ErrInvalidCursor,
+	} {
+		_, _, err := b.Refunds(t.Context(), tenant, operations.RefundFilter{}, operations.Page{Limit: 5, Cursor: cursor})
+		if !errors.Is(err, want) || want == nil && err != nil {
+			t.Errorf("%q: %v, want %v", cursor, err, want)
 		}
 	}
 }

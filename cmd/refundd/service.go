@@ -167,7 +167,7 @@ func (s *service) run(ctx context.Context, public, admin net.Listener, grace tim
 		s.reconcile(due)
 		return nil
 	})
-	loops.Go(func() error { return serveOn(s.api, public) })
+	loops.Go(func() error { return serveOn(s.api, api.Listen(public, s.api.Handler)) })
 	loops.Go(func() error { return serveOn(s.admin, admin) })
 	loops.Go(func() error {
 		defer stop()

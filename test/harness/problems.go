@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -58,6 +59,9 @@ var waits = map[string]bool{
 	"operation_in_progress": true, "rate_limited": true, "overloaded": true, "database_unavailable": true, "provider_unavailable": true,
 }
 
+// pointed are the codes whose answer points to what is wrong with the request.
+var pointed = map[string]bool{"malformed_request": true, "idempotency_key_required": true, "invalid_request": true}
+
 // problemFaults holds a problem against the table.
 func (x exchange) problemFaults() error {
 	p, err := decode[Problem](x.answer)
@@ -83,8 +87,8 @@ func (x exchange) problemFaults() error {
 	differ("X-Should-Retry", h.Get("X-Should-Retry"), strconv.FormatBool(advice.Retryable))
 	differ("next_action", p.NextAction, advice.NextAction)
 	differ("diagnostic_ref", p.DiagnosticRef, h.Get("Request-Id"))
-	differ("has field errors", len(p.Errors) > 0, p.Code == "invalid_request")
-	if want := x.moved(p.Code, advice.MoneyMoved); !strings.Contains(want, p.MoneyMoved) {
+	differ("has field errors", len(p.Errors) > 0, pointed[p.Code])
+	if want := x.moved(p.Code, advice.MoneyMoved); !slices.Contains(want, p.MoneyMoved) {
 		differ("money_moved", p.MoneyMoved, want)
 	}
 	differ("says what is refundable", p.RefundableCents != nil, p.Code == "amount_exceeds_refundable")
@@ -96,22 +100,22 @@ func (x exchange) problemFaults() error {
 	return errors.Join(faults...)
 }
 
-// moved is what a code may say of money on this route.
-func (x exchange) moved(code, table string) string {
+// moved is what a code may say of money on this route: one thing, but where the operation's own row decides.
+func (x exchange) moved(code, table string) []string {
 	path := x.request.URL.EscapedPath()
-	below := strings.HasPrefix(path, "/v1/refunds/") || strings.HasPrefix(path, "/v1/authorizations/")
+	approvals := strings.HasPrefix(path, "/v1/authorizations/")
+	below := approvals || strings.HasPrefix(path, "/v1/refunds/")
 	names := below || path == "/v1/refunds" && x.request.Method == http.MethodPost
 	switch {
-	case table == "":
-		return "yes no unknown"
+	case table == "", // a refund that needed no approval may hold the key
+		approvals && slices.Contains([]string{"authorization_not_found", "order_not_found", "currency_mismatch"}, code):
+		return []string{"yes", "no", "unknown"}
 	case code == "provider_unavailable" && strings.HasSuffix(path, "/resolve"):
-		return "unknown"
+		return []string{"unknown"}
 	case code == "not_found" && below, code == "method_not_allowed" && path == "/v1/refunds":
-		return "no unknown" // whether such a request names an operation is a matter of taste; neither is untrue
-	case table == "no" && code != "operation_id_conflict" && strings.HasPrefix(path, "/v1/authorizations/"):
-		return "yes no" // a refund that needed no approval may hold the key
+		return []string{"no", "unknown"} // whether such a request names an operation is a matter of taste; neither is untrue
 	case table == "unknown" && !names:
-		return "no"
+		return []string{"no"}
 	}
-	return table
+	return []string{table}
 }

@@ -9,29 +9,29 @@ import (
 
 // Refund is a refund on the wire.
 type Refund struct {
-	OperationID      string            `json:"operation_id"`
-	RefundID         string            `json:"refund_id"`
-	OrderID          string            `json:"order_id"`
-	AmountCents      int64             `json:"amount_cents"`
-	Currency         string            `json:"currency"`
-	Reason           *string           `json:"reason"`
-	Metadata         map[string]string `json:"metadata"`
-	State            string            `json:"state"`
-	MoneyMoved       string            `json:"money_moved"`
-	Provider         string            `json:"provider"`
-	ProviderRefundID *string           `json:"provider_refund_id"`
-	FailureCode      *string           `json:"failure_code"`
-	CreatedAt        string            `json:"created_at"`
-	SettledAt        *string           `json:"settled_at"`
+	OperationID       string            `json:"operation_id"`
+	RefundID          string            `json:"refund_id"`
+	OrderID           string            `json:"order_id"`
+	AmountCents       int64             `json:"amount_cents"`
+	Currency          string            `json:"currency"`
+	Reason            *string           `json:"reason"`
+	Metadata          map[string]string `json:"metadata"`
+	State             string            `json:"state"`
+	MoneyMoved        string            `json:"money_moved"`
+	Provider          string            `json:"provider"`
+	ProviderRefundID  *string           `json:"provider_refund_id"`
+	FailureCode       *string           `json:"failure_code"`
+	CreatedAt         string            `json:"created_at"`
+	SettledAt         *string           `json:"settled_at"`
+	NextAction        string            `json:"next_action"`
+	RetryAfterSeconds *int              `json:"retry_after_seconds"`
 }
 
 // Receipt is the answer to a refund that was not refused.
 type Receipt struct {
-	Status            string `json:"status"`
-	Replayed          bool   `json:"replayed"`
-	NextAction        string `json:"next_action"`
-	RetryAfterSeconds *int   `json:"retry_after_seconds"`
-	Refund            `json:",inline"`
+	Status   string `json:"status"`
+	Replayed bool   `json:"replayed"`
+	Refund   `json:",inline"`
 }
 
 // Order is an order on the wire.
