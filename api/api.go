@@ -50,14 +50,17 @@ type server struct {
 	router  router
 }
 
-// New makes the handler of the public address, or reports every fault of its configuration.
-func New(c Config) (http.Handler, error) {
+// API is the handler of the public address.
+type API struct{ *server }
+
+// New makes the API, or reports every fault of its configuration.
+func New(c Config) (API, error) {
 	if err := c.faults(); err != nil {
-		return nil, err
+		return API{}, err
 	}
 	m, err := newMetrics(c.Registerer)
 	if err != nil {
-		return nil, err
+		return API{}, err
 	}
 	s := &server{engine: c.Engine, keys: c.Keys, log: c.Logger, metrics: m, ready: c.Ready, timeout: c.RequestTimeout}
 	if s.log == nil {
@@ -70,7 +73,7 @@ func New(c Config) (http.Handler, error) {
 		s.limiter = newLimiter(c.RateLimit)
 	}
 	s.router = newRouter(s.routes())
-	return s, nil
+	return API{s}, nil
 }
 
 func (c Config) faults() error {

@@ -100,12 +100,12 @@ func startWith(t *testing.T, of operations.Config, change ...func(*Config)) *ser
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.handler = h.(*server)
+	s.handler = h.server
 	s.serve(t, h, engine)
 	return s
 }
 
-func (s *service) serve(t *testing.T, h http.Handler, engine *operations.Engine) {
+func (s *service) serve(t *testing.T, h API, engine *operations.Engine) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *service) serve(t *testing.T, h http.Handler, engine *operations.Engine)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = engine.Run(ctx) })
-	running.Go(func() { _ = server.Serve(Listen(listener, h)) })
+	running.Go(func() { _ = server.Serve(h.Listen(listener)) })
 	t.Cleanup(func() {
 		_ = server.Close()
 		stop()

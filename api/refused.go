@@ -15,15 +15,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// Listen returns l with a last promise kept on its connections: what Go's HTTP server refuses before any handler sees it (a
+// Listen is l with a last promise kept on its connections: what Go's HTTP server refuses before any handler sees it (a
 // malformed request line, escape, header or Host, headers that are too large, a transfer encoding or an expectation that it
-// does not know) is a problem too, with a reference that the log knows. h is what New returned.
+// does not know) is a problem too, with a reference that the log knows.
 //
 // The server writes such a refusal as one piece of plain text. That text is recognised where it leaves, and replaced; a
 // handler's answer never looks like it. A request that does not arrive in time is answered by nobody: the connection closes.
-func Listen(l net.Listener, h http.Handler) net.Listener {
-	return refusingListener{l, h.(*server)}
-}
+func (a API) Listen(l net.Listener) net.Listener { return refusingListener{l, a.server} }
 
 type refusingListener struct {
 	net.Listener

@@ -70,6 +70,7 @@ type service struct {
 	pool     *pgxpool.Pool
 	engine   *operations.Engine
 	keys     *access.Keys
+	handler  api.API
 	api      *http.Server
 	admin    *http.Server
 	draining atomic.Bool
@@ -111,7 +112,7 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	if s.keys, err = access.New(access.Config{Pool: pool, Logger: log}); err != nil {
 		return nil, fmt.Errorf("make keys: %w", err)
 	}
-	handler, err := api.New(api.Config{
+	s.handler, err = api.New(api.Config{
 		Engine: s.engine, Keys: s.keys, Logger: log, Registerer: registry,
 		RequestTimeout: f.RequestTimeout, RateLimit: f.RateLimit, Ready: s.ready,
 	})
@@ -126,7 +127,7 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 		metrics = profiled(metrics)
 	}
 	write := max(time.Minute, f.RequestTimeout+writeSlack)
-	s.api = api.NewServer("", s.partingWhileDraining(handler), api.Timeouts{Write: write}, log)
+	s.api = api.NewServer("", s.partingWhileDraining(s.handler), api.Timeouts{Write: write}, log)
 	s.admin = api.NewServer("", metrics, api.Timeouts{}, log)
 	return s, nil
 }
@@ -167,8 +168,8 @@ func (s *service) run(ctx context.Context, public, admin net.Listener, grace tim
 		s.reconcile(due)
 		return nil
 	})
-	loops.Go(func() error { return serveOn(s.api, api.Listen(public, s.api.Handler)) })
-	loops.Go(func() error { return serveOn(s.admin, admin) })
+	loops.Go(func() error { return serveOn(s.api, s.handler.Listen(halfclose.Listener(public))) })
+	loops.Go(func() error { return serveOn(s.admin, halfclose.Listener(admin)) })
 	loops.Go(func() error {
 		defer stop()
 		defer func() { <-reconciled }() // what it has in hand needs the engine
@@ -242,7 +243,7 @@ func loop(err error) error {
 }
 
 func serveOn(server *http.Server, listener net.Listener) error {
-	if err := server.Serve(halfclose.Listener(listener)); !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve on %s: %w", listener.Addr(), err)
 	}
 	return nil
