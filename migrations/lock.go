@@ -3,10 +3,8 @@ package migrations
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/golang-migrate/migrate/v4/database"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -36,27 +34,16 @@ func parseURL(databaseURL string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-// lock takes the right to migrate and returns what gives it back. golang-migrate has a lock of its own, but it waits without
-// a context and inside a statement, whose snapshot would deadlock with a CREATE INDEX CONCURRENTLY of the process that
-// holds it. So this one asks again and again, and is idle in between.
-func lock(ctx context.Context, config *pgx.ConnConfig) (unlock func(), err error) {
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the database: %w", terse(err))
-	}
-	unlock = func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
-		defer cancel()
-		_ = conn.Close(closing) // the session's end frees the lock, whatever its goodbye met
-	}
-	if err := poll(ctx, conn); err != nil {
-		unlock()
-		return nil, fmt.Errorf("lock migrations: %w", err)
-	}
-	return unlock, nil
+// hangUp ends a session, and with it whatever it holds, whatever its goodbye meets.
+func hangUp(ctx context.Context, conn *pgx.Conn) {
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), connectTimeout)
+	defer cancel()
+	_ = conn.Close(closing)
 }
 
-func poll(ctx context.Context, conn *pgx.Conn) error {
+// lock takes the right to migrate, for as long as the connection lives. Whoever waits for it asks again and again and is idle
+// in between: the snapshot of a statement that waits would be in the way of some migrations.
+func lock(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockWait, ErrLockTimeout)
 	defer cancel()
 	for {
@@ -79,16 +66,8 @@ func poll(ctx context.Context, conn *pgx.Conn) error {
 }
 
 // terse keeps an error's cause and drops what a message must not carry: the connection's user and database names, which
-// hold a piece of the password where the URL was quoted badly, and the text of the whole migration.
+// hold a piece of the password where the URL was quoted badly.
 func terse(err error) error {
-	var value database.Error
-	var pointer *database.Error
-	switch {
-	case errors.As(err, &value):
-		err = value.OrigErr
-	case errors.As(err, &pointer):
-		err = pointer.OrigErr
-	}
 	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok && connect.Unwrap() != nil {
 		return connect.Unwrap()
 	}

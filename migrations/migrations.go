@@ -1,13 +1,13 @@
 // Package migrations carries the schema: numbered pairs of SQL files, embedded in the program.
 //
 // Its promises: any number of processes may call Up at the same moment, on one database or on several of one cluster, and
-// each version is applied once; a program accepts a newer schema than its own and refuses an older one; no error tells
-// a database URL.
+// each version is applied once; a version is applied entirely or not at all, its number with it, whatever becomes of the
+// process, the connection or the server meanwhile; a program accepts a newer schema than its own and refuses an older one; no
+// error tells a database URL.
 //
-// Rules for the files. One file is sent as one statement string, which Postgres runs as one transaction: a file that fails
-// has changed nothing, yet its version stays marked dirty, and Check says how to go on. So a file neither commits nor
-// uses what a transaction refuses (CREATE INDEX CONCURRENTLY belongs in a file of its own, as its only statement).
-// Released programs of the version before keep working with every new schema.
+// Rules for the files. One file runs in one transaction, with the number that it leads to. So a file neither commits nor uses
+// what a transaction refuses, such as CREATE INDEX CONCURRENTLY. Released programs of the version before keep working with
+// every new schema.
 //
 // Migrating needs a direct connection: it holds an advisory lock for as long as its session lives, which a pooler in
 // transaction mode cannot give. The schema is the one that search_path names first.
@@ -21,18 +21,15 @@ import (
 	"io/fs"
 	"strconv"
 	"strings"
+	"time"
 
-	"github.com/golang-migrate/migrate/v4"
-	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
-	"github.com/golang-migrate/migrate/v4/source/iofs"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/stdlib"
 )
 
 //go:embed *.sql
 var files embed.FS
 
-// Latest is the version of the newest embedded migration.
+// Latest is the version of the newest embedded migration. Versions are numbered without gaps.
 func Latest() uint {
 	latest := uint(0)
 	names, _ := fs.Glob(files, "*.up.sql") // the pattern is constant and well-formed
@@ -45,92 +42,137 @@ func Latest() uint {
 	return latest
 }
 
+// ErrConnectionLost reports that the database was lost while a version was being applied, and again each time it was asked
+// what became of it: it was applied entirely, or not at all.
+var ErrConnectionLost = errors.New("the connection to the database was lost")
+
 // Up applies every migration the database lacks. A schema newer than Latest is left as it is.
 //
 // databaseURL is a postgres:// URL or a key=value string, of the schema's owner. Where another process migrates, Up waits
 // its turn for up to lockWait (ErrLockTimeout). A cancelled ctx ends the wait and stops before the next file; a file that
-// has begun is finished. Other errors: ErrDatabaseURL, ErrSchemaDirty.
+// has begun is finished. Where the connection breaks, Up goes on from where the database then is. Other errors:
+// ErrDatabaseURL, ErrEncoding, ErrSchemaDirty, ErrConnectionLost.
 func Up(ctx context.Context, databaseURL string) error {
-	return locked(ctx, databaseURL, func(m *migrate.Migrate) error {
-		return steps(ctx, m, 1, func(v uint) bool { return v >= Latest() })
+	return move(ctx, databaseURL, func(version uint) *step {
+		if version >= Latest() {
+			return nil
+		}
+		return &step{from: version, to: version + 1, file: fmt.Sprintf("%04d_*.up.sql", version+1)}
 	})
 }
 
 // Down takes every migration back, and with it all data. Waits and errors are those of Up.
 func Down(ctx context.Context, databaseURL string) error {
-	return locked(ctx, databaseURL, func(m *migrate.Migrate) error {
-		return steps(ctx, m, -1, func(v uint) bool { return v == 0 })
+	return move(ctx, databaseURL, func(version uint) *step {
+		if version == 0 {
+			return nil
+		}
+		return &step{from: version, to: version - 1, file: fmt.Sprintf("%04d_*.down.sql", version)}
 	})
 }
 
-// steps moves one version at a time until done says so.
-func steps(ctx context.Context, m *migrate.Migrate, by int, done func(version uint) bool) error {
-	for {
-		version, dirty, err := m.Version()
-		if err != nil && !errors.Is(err, migrate.ErrNilVersion) {
-			return fmt.Errorf("read schema version: %w", terse(err))
-		}
-		if dirty {
-			return dirtyError(version)
-		}
-		if done(version) {
-			return nil
-		}
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("migrate from version %d: %w", version, err)
-		}
-		if err := m.Steps(by); err != nil {
-			return errors.Join(fmt.Errorf("migrate from version %d: %w", version, terse(err)), left(m))
-		}
-	}
-}
+const (
+	connections = 8                      // that one move may try, one after another
+	restWait    = 300 * time.Millisecond // until the next one is tried
+)
 
-// left tells what a failed step left behind: ErrSchemaDirty, or nil where the version is sound.
-func left(m *migrate.Migrate) error {
-	if version, dirty, err := m.Version(); err == nil && dirty {
-		return dirtyError(version)
-	}
-	return nil
-}
-
-// locked runs move with a migrator, alone among all processes that migrate this database.
-func locked(ctx context.Context, databaseURL string, move func(*migrate.Migrate) error) (err error) {
+// move takes one step after another until none is left. A connection that breaks is replaced: the version, which is stored
+// with what it numbers, tells where to go on.
+func move(ctx context.Context, databaseURL string, next func(version uint) *step) error {
 	config, err := parseURL(databaseURL)
 	if err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, config)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-
-	m, err := newMigrator(config)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		sourceErr, databaseErr := m.Close()
-		if closeErr := errors.Join(sourceErr, databaseErr); err == nil && closeErr != nil {
-			err = fmt.Errorf("close migrator: %w", closeErr)
+	lost := false
+	for n := 1; ; n++ {
+		conn, err := pgx.ConnectConfig(ctx, config)
+		broke := lost // a database that was there does not answer
+		if err == nil {
+			broke, err = moveOn(ctx, conn, next)
+			hangUp(ctx, conn)
+		} else {
+			err = fmt.Errorf("connect to the database: %w", terse(err))
 		}
-	}()
-	return move(m)
+		switch {
+		case err == nil, !broke:
+			return err
+		case n == connections, ctx.Err() != nil:
+			return fmt.Errorf("%w; what was under way was applied entirely or not at all, and a further try goes on from there: %w",
+				ErrConnectionLost, err)
+		}
+		lost = true
+		select {
+		case <-ctx.Done():
+		case <-time.After(restWait):
+		}
+	}
 }
 
-func newMigrator(config *pgx.ConnConfig) (*migrate.Migrate, error) {
-	source, err := iofs.New(files, ".")
-	if err != nil {
-		return nil, fmt.Errorf("read embedded migrations: %w", err)
+// moveOn steps on one connection, alone among all processes that migrate this database, and tells whether that broke.
+func moveOn(ctx context.Context, conn *pgx.Conn, next func(version uint) *step) (broke bool, err error) {
+	if err := lock(ctx, conn); err != nil {
+		return conn.IsClosed() && !errors.Is(err, ErrLockTimeout) && ctx.Err() == nil, fmt.Errorf("lock migrations: %w", err)
 	}
-	db := stdlib.OpenDB(*config)
-	driver, err := migratepgx.WithInstance(db, &migratepgx.Config{MigrationsTable: versionTable})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("prepare %s: %w", versionTable, terse(err)), db.Close())
+	for {
+		version, dirty, err := Version(ctx, conn)
+		switch {
+		case err != nil:
+			return conn.IsClosed(), err
+		case dirty:
+			return false, dirtyError(version)
+		}
+		s := next(version)
+		if s == nil {
+			return false, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return false, fmt.Errorf("migrate from version %d: %w", version, err)
+		}
+		err = s.apply(context.WithoutCancel(ctx), conn)
+		switch {
+		case err != nil && conn.IsClosed():
+			return true, fmt.Errorf("migrate from version %d to %d: %w", s.from, s.to, terse(err))
+		case err != nil:
+			return false, fmt.Errorf("migrate from version %d to %d, which was rolled back: %w", s.from, s.to, err)
+		}
 	}
-	m, err := migrate.NewWithInstance("iofs", source, "pgx5", driver)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open migrator: %w", terse(err)), driver.Close())
+}
+
+// step is one version up or down.
+type step struct {
+	from, to uint
+	file     string // its pattern; one file has it
+}
+
+// begin makes the transaction independent of what the login is set to: it may take as long as the tables are large, but not
+// queue in front of everybody else for as long as somebody holds one of them.
+const begin = `
+	BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+	SET LOCAL statement_timeout = 0;
+	SET LOCAL lock_timeout = '10s';
+	SET LOCAL idle_in_transaction_session_timeout = '1min';
+	SET LOCAL synchronous_commit = on;
+	CREATE TABLE IF NOT EXISTS schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL);`
+
+// apply runs the step's file and stores the version that it leads to, in one transaction. After an error the session's end
+// rolls back what was not committed.
+func (s step) apply(ctx context.Context, conn *pgx.Conn) error {
+	names, err := fs.Glob(files, s.file)
+	if err != nil || len(names) != 1 {
+		return fmt.Errorf("find migration %s: %d files, %w", s.file, len(names), err)
 	}
-	return m, nil
+	body, err := files.ReadFile(names[0])
+	if err != nil {
+		return fmt.Errorf("read migration: %w", err)
+	}
+	store := "DELETE FROM schema_migrations;"
+	if s.to > 0 {
+		store += fmt.Sprintf("INSERT INTO schema_migrations (version, dirty) VALUES (%d, false);", s.to)
+	}
+	for _, script := range []string{begin, string(body), store, "COMMIT"} {
+		if _, err := conn.PgConn().Exec(ctx, script).ReadAll(); err != nil {
+			return err
+		}
+	}
+	return nil
 }

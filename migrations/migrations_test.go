@@ -259,10 +259,12 @@ func TestUp_WaitsForAnotherProcess_AsLongAsItsContextAllows(t *testing.T) {
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("gave up after %v", took)
 	}
-	released := time.AfterFunc(200*time.Millisecond, func() {
+	var released sync.WaitGroup
+	released.Go(func() {
+		time.Sleep(200 * time.Millisecond)
 		_, _ = holder.Exec(context.WithoutCancel(ctx), `SELECT pg_advisory_unlock_all()`)
 	})
-	defer released.Stop()
+	defer released.Wait()
 	if err := migrations.Down(t.Context(), db.URL); err != nil {
 		t.Errorf("after the other process ended: %v", err)
 	}
@@ -307,21 +309,76 @@ func TestCheck(t *testing.T) {
 		t.Parallel()
 		db := testdb.Empty(t)
 		exec(t, db.Owner, `CREATE TABLE orders ()`) // in the way of the first migration
-		err := migrations.Up(t.Context(), db.URL)
-		if !errors.Is(err, migrations.ErrSchemaDirty) || !strings.Contains(err.Error(), `relation "orders" already exists`) {
-			t.Fatalf("up: %v", err)
+		for range 2 {
+			err := migrations.Up(t.Context(), db.URL)
+			if err == nil || !strings.Contains(err.Error(), `to 1, which was rolled back: ERROR: relation "orders" already exists`) {
+				t.Fatalf("up: %v", err)
+			}
 		}
-		if again := migrations.Up(t.Context(), db.URL); !errors.Is(again, migrations.ErrSchemaDirty) {
-			t.Errorf("up again: %v", again)
-		}
-		err = migrations.Check(t.Context(), db.Owner)
-		if !errors.Is(err, migrations.ErrSchemaDirty) || !strings.Contains(err.Error(), "version 1 failed") {
+		if err := migrations.Check(t.Context(), db.Owner); !errors.Is(err, migrations.ErrSchemaOlder) {
 			t.Fatalf("check: %v", err)
 		}
-		_, quoted, _ := strings.Cut(err.Error(), `"`)
-		force, _, _ := strings.Cut(quoted, `"`)
 		exec(t, db.Owner, `DROP TABLE orders`)
-		exec(t, db.Owner, force)
 		up(t, db.URL)
+	})
+
+	// A85: whoever marked it, what is printed helps when it is typed, whether the version is in place or not.
+	t.Run("NamesWhatAnotherToolMarkedDirty_AndBothWaysOut", func(t *testing.T) {
+		t.Parallel()
+		for wayOut, db := range []*testdb.DB{testdb.New(t), testdb.Empty(t)} {
+			exec(t, db.Owner, `CREATE TABLE IF NOT EXISTS schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL);
+				DELETE FROM schema_migrations; INSERT INTO schema_migrations VALUES (1, true)`)
+			err := migrations.Check(t.Context(), db.Owner)
+			if again := migrations.Up(t.Context(), db.URL); !errors.Is(err, migrations.ErrSchemaDirty) || !errors.Is(again, migrations.ErrSchemaDirty) {
+				t.Fatalf("check: %v; up: %v", err, again)
+			}
+			exec(t, db.Owner, strings.Split(err.Error(), `"`)[1+2*wayOut])
+			up(t, db.URL)
+			if err := migrations.Check(t.Context(), db.Owner); err != nil {
+				t.Errorf("way out %d: %v", wayOut, err)
+			}
+		}
+	})
+
+	t.Run("AcceptsWhatANewerProgramIsAboutToChange_AndTellsOfOneThatMigrates", func(t *testing.T) {
+		t.Parallel()
+		db := testdb.New(t)
+		exec(t, db.Owner, `UPDATE schema_migrations SET version = $1, dirty = true`, migrations.Latest()+1)
+		if err := migrations.Check(t.Context(), db.Pool); err != nil {
+			t.Errorf("newer and dirty: %v", err)
+		}
+		if err := migrations.Up(t.Context(), db.URL); !errors.Is(err, migrations.ErrSchemaDirty) || !strings.Contains(err.Error(), "newer than this program") {
+			t.Errorf("up of newer and dirty: %v", err)
+		}
+		exec(t, db.Owner, `DELETE FROM schema_migrations`)
+		holder, err := db.Owner.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer holder.Release()
+		if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_lock(8243107347520840705)`); err != nil {
+			t.Fatal(err)
+		}
+		err = migrations.Check(t.Context(), db.Pool)
+		if !errors.Is(err, migrations.ErrSchemaOlder) || !strings.Contains(err.Error(), "another process is migrating it now") {
+			t.Errorf("while a process migrates: %v", err)
+		}
+		if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_unlock_all()`); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	t.Run("RefusesAnotherEncoding", func(t *testing.T) {
+		t.Parallel()
+		db := testdb.Empty(t)
+		name := db.Name + "_latin1"
+		exec(t, db.Owner, `CREATE DATABASE `+name+` ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0`)
+		t.Cleanup(func() { _, _ = db.Owner.Exec(context.Background(), `DROP DATABASE `+name+` WITH (FORCE)`) })
+		url := strings.Replace(db.URL, db.Name, name, 1)
+		for act, err := range map[string]error{"up": migrations.Up(t.Context(), url), "check": migrations.Check(t.Context(), testdb.Pool(t, url))} {
+			if !errors.Is(err, migrations.ErrEncoding) || !strings.Contains(err.Error(), "it is LATIN1") {
+				t.Errorf("%s: %v", act, err)
+			}
+		}
 	})
 }

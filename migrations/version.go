@@ -17,7 +17,9 @@ const (
 var (
 	// ErrSchemaOlder reports a database whose schema lacks migrations that this program needs, or has none.
 	ErrSchemaOlder = errors.New("the database schema is older than this program")
-	// ErrSchemaDirty reports a migration that was interrupted or failed.
+	// ErrEncoding reports a database whose encoding is not UTF-8.
+	ErrEncoding = errors.New("the database's encoding must be UTF8")
+	// ErrSchemaDirty reports a version that is marked as not sound.
 	ErrSchemaDirty = errors.New("the database schema is marked dirty")
 )
 
@@ -26,10 +28,14 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Version reads the schema's version, 0 where no migration was applied. dirty tells that the last one did not end well. The
-// service's role may ask it as well as the owner. Inside a transaction, a database without any migration aborts it.
+// Version reads the schema's version, 0 where no migration was applied. dirty tells that somebody marked it as unsound, which
+// this program never does. The service's role may ask it as well as the owner. Inside a transaction, a database without any
+// migration aborts it. Errors: ErrEncoding.
 func Version(ctx context.Context, conn Querier) (version uint, dirty bool, err error) {
-	var stored int64 // -1: the first migration, taken back, did not end well
+	if err := encoded(ctx, conn); err != nil {
+		return 0, false, err
+	}
+	var stored int64
 	err = conn.QueryRow(ctx, `SELECT version, dirty FROM schema_migrations LIMIT 1`).Scan(&stored, &dirty)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, false, nil
@@ -43,32 +49,68 @@ func Version(ctx context.Context, conn Querier) (version uint, dirty bool, err e
 	return uint(max(stored, 0)), dirty, nil
 }
 
+// encoded refuses a database that can not store every text, or that counts characters as bytes.
+func encoded(ctx context.Context, conn Querier) error {
+	var encoding string
+	if err := conn.QueryRow(ctx, `SELECT current_setting('server_encoding')`).Scan(&encoding); err != nil {
+		return fmt.Errorf("read the database's encoding: %w", terse(err))
+	}
+	if encoding != "UTF8" {
+		return fmt.Errorf("%w: it is %s; create another one with ENCODING 'UTF8' TEMPLATE template0", ErrEncoding, encoding)
+	}
+	return nil
+}
+
 // Check tells whether this program may serve on the database: ErrSchemaOlder and ErrSchemaDirty say what to do first. A newer
-// schema is accepted, because migrations keep the programs of the version before working.
+// schema is accepted, because migrations keep the programs of the version before working; so is one that a newer program is
+// about to change or failed to, since it is ours or newer either way.
 func Check(ctx context.Context, conn Querier) error {
 	version, dirty, err := Version(ctx, conn)
 	switch {
 	case err != nil:
 		return err
+	case version > Latest():
+		return nil
 	case dirty:
 		return dirtyError(version)
-	case version < Latest():
-		return fmt.Errorf("%w: it is at version %d and %d is needed; run: refundd migrate up", ErrSchemaOlder, version, Latest())
+	case version == Latest():
+		return nil
 	}
-	return nil
+	busy, err := migrating(ctx, conn)
+	if err != nil {
+		return err
+	}
+	what := "run: refundd migrate up"
+	if busy {
+		what = "another process is migrating it now: start again when that has ended, or run: refundd migrate up, which waits for it"
+	}
+	return fmt.Errorf("%w: it is at version %d and %d is needed; %s", ErrSchemaOlder, version, Latest(), what)
 }
 
-// dirtyError explains a version that golang-migrate left dirty. A file runs as one transaction, so the failed one changed
-// nothing: going up, the schema is still that of the version before; going down, that of the version after.
+// migrating tells whether a process holds the right to migrate.
+func migrating(ctx context.Context, conn Querier) (busy bool, err error) {
+	const key = int64(lockKey)
+	err = conn.QueryRow(ctx, `
+		SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+			AND classid::bigint = $1 AND objid::bigint = $2)`, key>>32, key&0xffff_ffff).Scan(&busy)
+	if err != nil {
+		return false, fmt.Errorf("look for a process that migrates: %w", terse(err))
+	}
+	return busy, nil
+}
+
+// dirtyError explains a version that is marked dirty, by another tool or by hand: a migration of ours stores its version in
+// the transaction that applies it.
 func dirtyError(version uint) error {
-	force := "DELETE FROM schema_migrations"
+	if version > Latest() {
+		return fmt.Errorf("%w: it is at version %d, newer than this program: use the refundd that brings that version", ErrSchemaDirty, version)
+	}
+	back := "DELETE FROM schema_migrations"
 	if version > 1 {
-		force = fmt.Sprintf("UPDATE schema_migrations SET version = %d, dirty = false", version-1)
+		back = fmt.Sprintf("UPDATE schema_migrations SET version = %d, dirty = false", version-1)
 	}
-	down := ""
-	if version < Latest() {
-		down = fmt.Sprintf(" (if it was going down: set version %d)", version+1)
-	}
-	return fmt.Errorf("%w: the migration to version %d failed and was rolled back. Repair its cause; then run, as the owner, "+
-		"%q%s, and refundd migrate again", ErrSchemaDirty, version, force, down)
+	return fmt.Errorf("%w: it is at version %d, and something other than refundd marked it. See, as the owner, whether the tables of "+
+		"that version are there. If they are, run %q; if not, run %q, and then refundd migrate up",
+		ErrSchemaDirty, version, "UPDATE schema_migrations SET dirty = false", back)
 }
