@@ -32,7 +32,7 @@ func everyDecision(visit func(name string, r reservation, f finding, remainder i
 	for state, codes := range rows {
 		for _, code := range codes {
 			for i, f := range findings {
-				for flags := range 1 << 6 {
+				for flags := range 1 << 8 {
 					bit := func(n int) bool { return bools[flags>>n&1] }
 					r := reservation{
 						Operation: Operation{TenantID: "t", OperationID: "k", OrderID: "o", AmountCents: 100, State: state, FailureCode: code},
@@ -48,8 +48,12 @@ func everyDecision(visit func(name string, r reservation, f finding, remainder i
 					if bit(5) {
 						f.lease.attempts-- // somebody took the lease since
 					}
+					if bit(6) {
+						f.lease.State = StateReserved // which somebody's proof ended since, the lease notwithstanding
+					}
+					f.barred = bit(7)
 					for _, remainder := range []int64{-1, 0, 99, 100} {
-						name := fmt.Sprintf("%s(%s) finding %d flags %06b remainder %d", state, deref(code), i, flags, remainder)
+						name := fmt.Sprintf("%s(%s) finding %d flags %08b remainder %d", state, deref(code), i, flags, remainder)
 						visit(name, r, f, remainder, r.decide(f, remainder))
 					}
 				}
@@ -63,7 +67,7 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 	cases, failures := 0, 0
 	everyDecision(func(name string, r reservation, f finding, remainder int64, c change) {
 		cases++
-		ours := f.lease.attempts == r.attempts
+		ours := f.lease.attempts == r.attempts && f.lease.State == r.State
 		after := r
 		after.Operation = c.apply(r.Operation, r.CreatedAt)
 		fail := func(why string) {
@@ -130,7 +134,7 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 			fail("a human decided what does not wait for one")
 		}
 
-		if c.resend && (r.State != StateReserved || !ours || f.kind != ErrorNotFound || !r.keyAlive || r.doubted != nil || c.state != StateReserved) {
+		if c.resend && (r.State != StateReserved || !ours || f.barred || f.kind != ErrorNotFound || !r.keyAlive || r.doubted != nil || c.state != StateReserved) {
 			fail("sent again where it must not be")
 		}
 		if c.state == StateFailed && r.State == StateReserved && f.source == sourceRefund && (r.attempts > 1 ||
@@ -145,6 +149,12 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 		}
 		if (c.state == StateFailed) != (c.failureCode != nil) && c.state != StateNeedsAttention {
 			fail("failure code and state contradict each other")
+		}
+		if c.state != r.State && c.next == nextNever && (c.state != StateFailed || r.doubted != nil && f.kind == ErrorNotFound) {
+			fail("it is never looked at again")
+		}
+		if c.state == StateSucceeded && r.State != StateSucceeded && f.source == sourceRefund && r.attempts > 1 && c.next != nextLag {
+			fail("whether it was executed twice is not looked up")
 		}
 		if c.doubted != nil && c.state != StateReserved && c.state != StateNeedsAttention {
 			fail("a doubt outlives its end")
@@ -178,6 +188,9 @@ func TestDecide_FollowsTheTable(t *testing.T) {
 		{"doubted, after the lag", row(StateReserved, func(r *reservation) { doubted(r); r.lagOver = true }), lookup(ErrorNotFound), StateFailed, DeclineDeclined, false, nextDaily},
 		{"key alive, within the lag", row(StateReserved, func(r *reservation) { r.keyAlive = true }), lookup(ErrorNotFound), StateReserved, "", true, nextBackoff},
 		{"key alive, after the lag", row(StateReserved, func(r *reservation) { r.keyAlive, r.lagOver = true, true }), lookup(ErrorNotFound), StateReserved, "", true, nextBackoff},
+		{"never asked, overdue", row(StateReserved, func(r *reservation) { r.tooOld = true }), finding{source: sourceLookup, kind: ErrorNotSent, unasked: true}, StateReserved, "", false, nextRest},
+		{"failed for good, looked up in vain", row(StateFailed, nil), lookup(ErrorUnknown), StateFailed, "", false, nextDaily},
+		{"failed for good, looked up", row(StateFailed, nil), lookup(ErrorNotFound), StateFailed, "", false, nextNever},
 		{"key expired, within the lag", row(StateReserved, nil), lookup(ErrorNotFound), StateReserved, "", false, nextLag},
 		{"key expired, after the lag", row(StateReserved, func(r *reservation) { r.lagOver = true }), lookup(ErrorNotFound), StateNeedsAttention, attentionKeyExpired, false, nextSlowest},
 		{"pending, not found", row(StatePending, nil), lookup(ErrorNotFound), StatePending, "", false, nextBackoff},
