@@ -90,39 +90,6 @@ func (e *Engine) takeOne(ctx context.Context, key operationKey, states []State, 
 	return &leases[0], nil
 }
 
-// Claim says which of the due operations to take: those of one provider that reconciliation may look at, leased by nobody,
-// and due before a time. Claims that overlap get other operations.
-type Claim struct {
-	Provider string
-	Before   time.Time
-	Settled  bool // those that have an end or a human, which are looked at now and then; else those that have neither
-	Newest   bool // those that are due for the shortest time; else for the longest
-	Limit    int
-	Probe    bool // nothing was heard of the provider yet: where it refuses our credentials, leases are given back unused
-}
-
-// ClaimDue takes the leases that c says.
-func (e *Engine) ClaimDue(ctx context.Context, c Claim) ([]Lease, error) {
-	order := "q.next_check_at"
-	if c.Newest {
-		order += " DESC"
-	}
-	return e.take(ctx, Lease{attemptedFor: ActorReconciliation, probe: c.Probe}, `
-		q.provider = $7 AND q.next_check_at < $8 AND q.lease_until <= c.at AND `+c.states("q")+`
-		ORDER BY `+order+` LIMIT $9
-		FOR NO KEY UPDATE OF q SKIP LOCKED`, c.Provider, c.Before, c.Limit)
-}
-
-// states is the condition of an index, refund_operations_due_idx or refund_operations_recheck_idx. A settled operation stays
-// due until its re-check window ends, by its next_check_at.
-func (c Claim) states(table string) string {
-	states := `'reserved', 'pending'`
-	if c.Settled {
-		states = `'needs_attention', 'succeeded', 'failed'`
-	}
-	return fmt.Sprintf(`%[1]s.state IN (%[2]s) AND %[1]s.next_check_at < 'infinity'`, table, states)
-}
-
 // take takes the leases that picked selects, each a copy of proto.
 func (e *Engine) take(ctx context.Context, proto Lease, picked string, args ...any) ([]Lease, error) {
 	proto.taken = time.Now()
@@ -166,82 +133,6 @@ func (e *Engine) untake(ctx context.Context, l Lease) error {
 		return fmt.Errorf("give lease back: %w", err)
 	}
 	return nil
-}
-
-// Due answers a page of the operations that ClaimDue would take, the longest due first, without taking them. What is looked
-// at meanwhile is due after the time before, and in no later page.
-func (e *Engine) Due(ctx context.Context, c Claim, after *Lease) ([]Lease, error) {
-	key, since := operationKey{}, pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
-	if after != nil {
-		key, since = after.key(), after.due
-	}
-	taken := time.Now()
-	var due []Lease
-	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
-		rows, err := tx.Query(ctx, `
-			WITH c AS MATERIALIZED (SELECT clock_timestamp() AS at), lag AS (SELECT $6 * interval '1 millisecond' AS lag),
-			old AS (SELECT $7::float8 * interval '1 millisecond' AS age)
-			SELECT `+leaseColumns+` FROM c, lag, old, refund_operations o
-			WHERE o.provider = $1 AND o.next_check_at < $2 AND o.lease_until <= c.at AND `+c.states("o")+`
-				AND (o.next_check_at, o.tenant_id, o.operation_id) > ($3, $4, $5)
-			ORDER BY o.next_check_at, o.tenant_id, o.operation_id LIMIT $8`,
-			c.Provider, c.Before, since, key.TenantID, key.OperationID, e.config.ListingLag.Milliseconds(),
-			e.config.ReservedAge.Milliseconds(), c.Limit)
-		if err != nil {
-			return err
-		}
-		due, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Lease, error) {
-			l := Lease{taken: taken, attemptedFor: ActorReconciliation, probe: c.Probe}
-			err := l.scan(row, func(attempts int) int { return attempts }) // no taking of a lease has counted itself yet
-			return l, err
-		})
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read due operations: %w", err)
-	}
-	return due, nil
-}
-
-// Providers names those that are configured.
-func (e *Engine) Providers() []string { return e.providerNames }
-
-// Strangers names the providers of operations that are due before a time and that nobody here can ask.
-func (e *Engine) Strangers(ctx context.Context, before time.Time) (names []string, err error) {
-	err = pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
-		names = nil
-		for _, c := range []Claim{{}, {Settled: true}} {
-			found, err := e.strangers(ctx, tx, c, before)
-			if err != nil {
-				return err
-			}
-			names = append(names, found...)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read unknown providers: %w", err)
-	}
-	return names, nil
-}
-
-// strangers leaps from one provider's name to the next in the index, however many operations each has.
-func (e *Engine) strangers(ctx context.Context, tx pgx.Tx, c Claim, before time.Time) ([]string, error) {
-	rows, err := tx.Query(ctx, `
-		WITH RECURSIVE named AS (
-			(SELECT o.provider FROM refund_operations o WHERE o.provider IS NOT NULL AND `+c.states("o")+` ORDER BY o.provider LIMIT 1)
-			UNION ALL
-			SELECT (SELECT o.provider FROM refund_operations o WHERE o.provider > named.provider AND `+c.states("o")+`
-				ORDER BY o.provider LIMIT 1)
-			FROM named WHERE named.provider IS NOT NULL
-		)
-		SELECT named.provider FROM named WHERE named.provider <> ALL (coalesce($1::text[], '{}')) AND EXISTS (
-			SELECT FROM refund_operations o WHERE o.provider = named.provider AND o.next_check_at < $2
-				AND o.lease_until <= clock_timestamp() AND `+c.states("o")+`)`, e.providerNames, before)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 func stateNames(states []State) []string {

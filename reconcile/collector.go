@@ -2,6 +2,8 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,14 +23,20 @@ const (
 // Collector tells, at each scrape, what has no end yet, what contradicts the books, and when reconciliation last ran well. It reads the rows, so that
 // every replica tells the same.
 type Collector struct {
-	pool *pgxpool.Pool
-	mu   sync.Mutex
-	at   time.Time // of last
-	last snapshot
+	pool      *pgxpool.Pool
+	providers []string // that are configured
+	mu        sync.Mutex
+	at        time.Time // of last
+	last      snapshot
 }
 
-// NewCollector makes a collector on the pool of the service.
-func NewCollector(pool *pgxpool.Pool) *Collector { return &Collector{pool: pool} }
+// NewCollector makes a collector on the pool of the service, which is told of the providers that are configured.
+func NewCollector(pool *pgxpool.Pool, providers ...string) *Collector {
+	return &Collector{pool: pool, providers: providers}
+}
+
+// unknownProvider is the label of all providers that are not configured.
+const unknownProvider = "unknown"
 
 var (
 	openDesc   = prometheus.NewDesc("refundd_operations", "Operations without an end, by state.", []string{"state"}, nil)
@@ -36,6 +44,9 @@ var (
 		"Age of the oldest operation in the state; 0 where there is none.", []string{"state"}, nil)
 	overDesc = prometheus.NewDesc("refundd_orders_over_refunded",
 		"Orders of which a provider paid more than was captured.", nil, nil)
+	dueDesc = prometheus.NewDesc("refundd_operations_due", fmt.Sprintf("Operations that reconciliation has yet to look at, by provider; "+
+		"%q are those of providers that are not configured. More than %d of a provider are not counted.", unknownProvider, operations.MostCounted),
+		[]string{"provider"}, nil)
 	lastRunDesc = prometheus.NewDesc("refundd_reconciliation_last_success_timestamp_seconds",
 		"When the last run of reconciliation that was a success ended, as Unix time; 0 where none ever was.", nil, nil)
 	lastRunAgeDesc = prometheus.NewDesc("refundd_reconciliation_last_success_age_seconds",
@@ -45,7 +56,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{openDesc, oldestDesc, overDesc, lastRunDesc, lastRunAgeDesc, readDesc} {
+	for _, d := range []*prometheus.Desc{openDesc, oldestDesc, dueDesc, overDesc, lastRunDesc, lastRunAgeDesc, readDesc} {
 		out <- d
 	}
 }
@@ -66,6 +77,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		gauge(oldestDesc, s.oldest[state], string(state))
 	}
 	gauge(overDesc, s.over)
+	for provider, count := range s.due {
+		gauge(dueDesc, float64(count), provider)
+	}
 	gauge(lastRunDesc, s.lastRun)
 	if s.lastRun > 0 {
 		gauge(lastRunAgeDesc, s.lastRunAge)
@@ -79,6 +93,7 @@ type snapshot struct {
 	read                bool
 	count               map[operations.State]int64
 	oldest              map[operations.State]float64 // seconds
+	due                 map[string]int64             // by provider
 	over                float64                      // orders
 	lastRun, lastRunAge float64                      // seconds; 0 = never
 }
@@ -92,17 +107,27 @@ func (c *Collector) snapshot() snapshot {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
 	defer cancel()
-	s := snapshot{count: make(map[operations.State]int64), oldest: make(map[operations.State]float64)}
-	s.read = pgtx.Read(ctx, c.pool, s.queue) == nil // why not, the service's own log tells
+	s := snapshot{count: make(map[operations.State]int64), oldest: make(map[operations.State]float64), due: make(map[string]int64)}
+	s.read = pgtx.Read(ctx, c.pool, func(b *pgx.Batch) { s.queue(b, c.providers) }) == nil // why not, the service's own log tells
 	c.at, c.last = time.Now(), s
 	return s
 }
 
 // queue queues what is read: what is held and what is wrong, counted by partial indexes, whatever else the tables have; and the
 // last run.
-func (s *snapshot) queue(b *pgx.Batch) {
+func (s *snapshot) queue(b *pgx.Batch, providers []string) {
 	clear(s.count) // of an earlier try
 	clear(s.oldest)
+	s.due = map[string]int64{unknownProvider: 0}
+	for _, name := range providers {
+		s.due[name] = 0
+	}
+	operations.QueueDue(b, func(provider string, count int64) {
+		if !slices.Contains(providers, provider) {
+			provider = unknownProvider
+		}
+		s.due[provider] += count
+	})
 	b.Queue(`
 		SELECT state, count(*), greatest(extract(epoch FROM
 			clock_timestamp() - least(greatest(min(created_at), '0001-01-01Z'), clock_timestamp())), 0)::float8

@@ -20,7 +20,7 @@ import (
 func scrape(t *testing.T, pool *pgxpool.Pool) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(NewCollector(pool))
+	registry.MustRegister(NewCollector(pool, "simulator"))
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	told := map[string]float64{}
@@ -47,6 +47,7 @@ func TestCollector_TellsWhatHasNoEnd(t *testing.T) {
 		`refundd_operations{state="reserved"}`: 0, `refundd_operations_oldest_age_seconds{state="reserved"}`: 0,
 		`refundd_operations{state="pending"}`: 0, `refundd_operations_oldest_age_seconds{state="pending"}`: 0,
 		`refundd_operations{state="needs_attention"}`: 0, `refundd_operations_oldest_age_seconds{state="needs_attention"}`: 0,
+		`refundd_operations_due{provider="simulator"}`: 0, `refundd_operations_due{provider="unknown"}`: 0,
 		`refundd_operations_scrape_success`: 1, `refundd_orders_over_refunded`: 0, `refundd_reconciliation_last_success_timestamp_seconds`: 0,
 	}
 	if diff := gocmp.Diff(want, scrape(t, b.db.Pool)); diff != "" {
@@ -77,12 +78,31 @@ func TestCollector_TellsWhatHasNoEnd(t *testing.T) {
 	}
 }
 
-func TestCollector_CountsOnlyRunsThatWereThrough(t *testing.T) {
+func TestCollector_TellsWhatIsDue(t *testing.T) {
+	b := newBench(t, 0)
+	b.load("simulator", "open", 3, "1 hour")
+	settled := b.load("simulator", "settled", 2, "1 hour")
+	b.load("stripe", "strange", 4, "1 hour")
+	b.load("adyen", "strange-too", 1, "1 hour")
+	b.load("simulator", "later", 7, "-1 hour")
+	leased := b.load("simulator", "leased", 7, "1 hour")
+	b.exec(`UPDATE refund_operations SET state = 'needs_attention' WHERE operation_id = ANY ($1)`, settled)
+	b.exec(`UPDATE refund_operations SET lease_until = now() + interval '1 hour' WHERE operation_id = ANY ($1)`, leased)
+	told := scrape(t, b.db.Pool)
+	for provider, count := range map[string]float64{"simulator": 5, "unknown": 5} {
+		if got := told[`refundd_operations_due{provider="`+provider+`"}`]; got != count {
+			t.Errorf("%v are due of %s, want %v", got, provider, count)
+		}
+	}
+}
+
+func TestCollector_CountsOnlyRunsThatWereASuccess(t *testing.T) {
 	b := newBench(t, 0)
 	b.exec(`INSERT INTO reconciliation_runs (run_id, started_at, finished_at, error) VALUES
 		(gen_random_uuid(), now() - interval '3 hours', now() - interval '2 hours', NULL),
 		(gen_random_uuid(), now() - interval '1 hour', NULL, NULL),
 		(gen_random_uuid(), now() - interval '1 hour', now(), 'interrupted')`)
+	b.exec(`INSERT INTO reconciliation_runs (run_id, finished_at, errors) VALUES (gen_random_uuid(), now(), 1)`)
 	within(t, scrape(t, b.db.Pool), `refundd_reconciliation_last_success_age_seconds`, 7200)
 }
 

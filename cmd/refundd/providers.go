@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,6 +121,12 @@ func (a providerAccess) providers() (map[string]operations.ProviderSetup, error)
 	return map[string]operations.ProviderSetup{providerSimulator: {
 		Provider: client, KeyRetention: simulator.KeyRetention, MaxKeyLength: simulator.MaxKeyLength,
 	}}, nil
+}
+
+// names are the configured providers'.
+func (a providerAccess) names() []string {
+	providers, _ := a.providers() // whose faults are told where they are used
+	return slices.Sorted(maps.Keys(providers))
 }
 
 // newEngine makes the engine that the flags describe. Once cut ends, no call to a provider goes on.

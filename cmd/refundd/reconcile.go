@@ -77,7 +77,7 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer pool.Close()
-	registry := newRegistry(c, pool)
+	registry := newRegistry(c, pool, r.names())
 	engine, err := r.newEngine(context.Background(), c.log, pool, registry, 0)
 	if err != nil {
 		return err

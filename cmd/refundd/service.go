@@ -81,14 +81,14 @@ type service struct {
 }
 
 // newRegistry collects what every long-running process tells.
-func newRegistry(c console, pool *pgxpool.Pool) *prometheus.Registry {
+func newRegistry(c console, pool *pgxpool.Pool, providers []string) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		c.lostLines(),
 		poolCollector{pool},
-		reconcile.NewCollector(pool),
+		reconcile.NewCollector(pool, providers...),
 	)
 	return registry
 }
@@ -98,7 +98,7 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	log := c.log
 	cut, cutOff := context.WithCancel(context.Background())
 	s := &service{log: log, pool: pool, cutOff: cutOff}
-	registry := newRegistry(c, pool)
+	registry := newRegistry(c, pool, f.names())
 	var err error
 	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue); err != nil {
 		return nil, err
