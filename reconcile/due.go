@@ -22,7 +22,9 @@ var errInterrupted = errors.New("interrupted")
 // ProviderFault tells that due operations of a provider were not looked at.
 type ProviderFault struct{ Provider, Why string }
 
-func (f *ProviderFault) Error() string { return fmt.Sprintf("provider %q %s", f.Provider, f.Why) }
+func (f *ProviderFault) Error() string {
+	return fmt.Sprintf("provider %q %s, and refunds of it are due", f.Provider, f.Why)
+}
 
 // source is where the operations come from, and what is done with each: a run claims and resolves, a dry run reads and
 // decides.

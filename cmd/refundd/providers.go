@@ -29,10 +29,10 @@ type providerAccess struct {
 type providerFlags struct {
 	providerAccess
 	ProviderTimeout         time.Duration `default:"10s" help:"Deadline of one call to a provider (default ${default})."`
-	Lease                   time.Duration `default:"0" help:"How long one attempt owns its operation; 0 takes the provider timeout and 20s."`
+	Lease                   time.Duration `default:"0" help:"How long one attempt owns its operation, at least the provider timeout and as much again, up to 10s; 0 takes the provider timeout and 20s."`
 	ListingLag              time.Duration `default:"1m" help:"How long a provider's listing may lack a refund that was made (default ${default})."`
-	ProviderBreakerFailures int           `default:"5" help:"Calls that fail in a row until a provider is given a rest (default ${default})."`
-	ProviderBreakerOpen     time.Duration `default:"10s" help:"How long that rest is (default ${default})."`
+	ProviderBreakerFailures int           `default:"5" help:"Refunds that fail in a row until a provider is sent no more for a while (default ${default})."`
+	ProviderBreakerOpen     time.Duration `default:"10s" help:"How long that is (default ${default})."`
 	ReservedAge             time.Duration `default:"72h" help:"Age at which a human is told of a refund without an outcome (default ${default})."`
 	PendingAge              time.Duration `default:"336h" help:"Age at which a human is told of a refund that its provider still works on (default ${default})."`
 	RecheckFor              time.Duration `default:"720h" help:"How long a settled refund is looked up daily, since it may fail late (default ${default})."`
