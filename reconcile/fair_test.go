@@ -291,9 +291,9 @@ func TestTold_IsWhyARunWasNoSuccess(t *testing.T) {
 		sum Summary
 		err error
 	}{
-		"":                          {Summary{StillUnknown: 3}, nil},
-		"2 outcomes not recorded":   {Summary{Errors: 2}, nil},
-		"interrupted":               {Summary{}, faults{errInterrupted}},
+		"":                        {Summary{StillUnknown: 3}, nil},
+		"2 outcomes not recorded": {Summary{Errors: 2}, nil},
+		"interrupted":             {Summary{}, faults{errInterrupted}},
 		`provider "a" is not there, and refunds of it are due`: {Summary{Errors: 1}, faults{&ProviderFault{"a", "is not there"}}},
 		`claim: database unavailable; provider "a" is not there, and refunds of it are due; 1 outcomes not recorded`: {Summary{Errors: 2},
 			faults{fmt.Errorf("%w due: %w", errClaim, operations.ErrDatabaseUnavailable), &ProviderFault{"a", "is not there"}}},
