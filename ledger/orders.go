@@ -92,7 +92,7 @@ func FindByCustomer(ctx context.Context, tx pgx.Tx, tenantID string, q CustomerQ
 	}
 	if q.Email != nil {
 		args = append(args, *q.Email)
-		where += fmt.Sprintf(` AND lower(o.customer_email) = lower($%d)`, len(args))
+		where += fmt.Sprintf(` AND fold_case(o.customer_email) = fold_case($%d)`, len(args))
 	}
 	args = append(args, limit)
 	rows, err := tx.Query(ctx, fmt.Sprintf(`SELECT %s FROM (SELECT * FROM orders o WHERE %s LIMIT $%d) o

@@ -9,4 +9,5 @@ DROP TABLE api_keys;
 DROP TABLE tenants;
 DROP FUNCTION refuse_rewrite();
 DROP FUNCTION cover_excess();
+DROP FUNCTION fold_case(text);
 DROP DOMAIN operation_id, order_id, fingerprint, currency, minor_units, metadata, moment, moment_or_infinity;

@@ -21,6 +21,24 @@ CREATE DOMAIN moment AS timestamptz CONSTRAINT moment_check CHECK (
 CREATE DOMAIN moment_or_infinity AS timestamptz CONSTRAINT moment_or_infinity_check CHECK (
     VALUE BETWEEN '0001-01-01T00:00:00Z' AND '9999-12-31T23:59:59.999999Z' OR NOT isfinite(VALUE));
 
+-- E-mail addresses are compared by Unicode's simple case folding (CaseFolding.txt, C and S) of the Latin, Greek, Cyrillic and
+-- Armenian letters: what lower() makes of them is another thing in each locale. Adjacent literals are one.
+CREATE FUNCTION fold_case(t text) RETURNS text LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN CASE WHEN octet_length(t) = char_length(t) THEN lower(t COLLATE "C") ELSE
+    translate(lower(t COLLATE "C"),
+           'µÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÐÑÒÓÔÕÖØÙÚÛÜÝÞĀĂĄĆĈĊČĎĐĒĔĖĘĚĜĞĠĢĤĦĨĪĬĮĲĴĶĹĻĽĿŁŃŅŇŊŌŎŐŒŔŖŘŚŜŞŠŢŤŦŨŪŬŮŰŲŴŶŸŹŻŽſƁƂƄƆƇƉ'
+           'ƊƋƎƏƐƑƓƔƖƗƘƜƝƟƠƢƤƦƧƩƬƮƯƱƲƳƵƷƸƼǄǅǇǈǊǋǍǏǑǓǕǗǙǛǞǠǢǤǦǨǪǬǮǱǲǴǶǷǸǺǼǾȀȂȄȆȈȊȌȎȐȒȔȖȘȚȜȞȠȢȤȦȨȪȬȮȰȲȺȻȽȾɁɃɄɅɆɈɊɌ'
+           'ɎͰͲͶͿΆΈΉΊΌΎΏΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩΪΫςϏϐϑϕϖϘϚϜϞϠϢϤϦϨϪϬϮϰϱϴϵϷϹϺϽϾϿЀЁЂЃЄЅІЇЈЉЊЋЌЍЎЏАБВГДЕЖЗИЙКЛМНОПРС'
+           'ТУФХЦЧШЩЪЫЬЭЮЯѠѢѤѦѨѪѬѮѰѲѴѶѸѺѼѾҀҊҌҎҐҒҔҖҘҚҜҞҠҢҤҦҨҪҬҮҰҲҴҶҸҺҼҾӀӁӃӅӇӉӋӍӐӒӔӖӘӚӜӞӠӢӤӦӨӪӬӮӰӲӴӶӸӺӼӾԀԂԄԆԈԊԌԎԐԒ'
+           'ԔԖԘԚԜԞԠԢԤԦԨԪԬԮԱԲԳԴԵԶԷԸԹԺԻԼԽԾԿՀՁՂՃՄՅՆՇՈՉՊՋՌՍՎՏՐՑՒՓՔՕՖḀḂḄḆḈḊḌḎḐḒḔḖḘḚḜḞḠḢḤḦḨḪḬḮḰḲḴḶḸḺḼḾṀṂṄṆṈṊṌṎṐṒṔṖṘṚṜṞ'
+           'ṠṢṤṦṨṪṬṮṰṲṴṶṸṺṼṾẀẂẄẆẈẊẌẎẐẒẔẛẞẠẢẤẦẨẪẬẮẰẲẴẶẸẺẼẾỀỂỄỆỈỊỌỎỐỒỔỖỘỚỜỞỠỢỤỦỨỪỬỮỰỲỴỶỸỺỼỾ',
+           'μàáâãäåæçèéêëìíîïðñòóôõöøùúûüýþāăąćĉċčďđēĕėęěĝğġģĥħĩīĭįĳĵķĺļľŀłńņňŋōŏőœŕŗřśŝşšţťŧũūŭůűųŵŷÿźżžsɓƃƅɔƈɖ'
+           'ɗƌǝəɛƒɠɣɩɨƙɯɲɵơƣƥʀƨʃƭʈưʊʋƴƶʒƹƽǆǆǉǉǌǌǎǐǒǔǖǘǚǜǟǡǣǥǧǩǫǭǯǳǳǵƕƿǹǻǽǿȁȃȅȇȉȋȍȏȑȓȕȗșțȝȟƞȣȥȧȩȫȭȯȱȳⱥȼƚⱦɂƀʉʌɇɉɋɍ'
+           'ɏͱͳͷϳάέήίόύώαβγδεζηθικλμνξοπρστυφχψωϊϋσϗβθφπϙϛϝϟϡϣϥϧϩϫϭϯκρθεϸϲϻͻͼͽѐёђѓєѕіїјљњћќѝўџабвгдежзийклмнопрс'
+           'туфхцчшщъыьэюяѡѣѥѧѩѫѭѯѱѳѵѷѹѻѽѿҁҋҍҏґғҕҗҙқҝҟҡңҥҧҩҫҭүұҳҵҷҹһҽҿӏӂӄӆӈӊӌӎӑӓӕӗәӛӝӟӡӣӥӧөӫӭӯӱӳӵӷӹӻӽӿԁԃԅԇԉԋԍԏԑԓ'
+           'ԕԗԙԛԝԟԡԣԥԧԩԫԭԯաբգդեզէըթժիլխծկհձղճմյնշոչպջռսվտրցւփքօֆḁḃḅḇḉḋḍḏḑḓḕḗḙḛḝḟḡḣḥḧḩḫḭḯḱḳḵḷḹḻḽḿṁṃṅṇṉṋṍṏṑṓṕṗṙṛṝṟ'
+           'ṡṣṥṧṩṫṭṯṱṳṵṷṹṻṽṿẁẃẅẇẉẋẍẏẑẓẕṡßạảấầẩẫậắằẳẵặẹẻẽếềểễệỉịọỏốồổỗộớờởỡợụủứừửữựỳỵỷỹỻỽỿ') END;
+
 CREATE TABLE tenants (
     tenant_id             text COLLATE "C" PRIMARY KEY,
     require_authorization boolean     NOT NULL DEFAULT true,
@@ -70,7 +88,7 @@ CREATE TABLE orders (
 -- One payment belongs to one order of one tenant.
 CREATE UNIQUE INDEX orders_provider_payment_key ON orders (provider, provider_payment_ref) WHERE provider IS NOT NULL;
 CREATE INDEX orders_over_refunded_idx ON orders (tenant_id, order_id) WHERE over_refunded_cents > 0;
-CREATE INDEX orders_customer_email_idx ON orders (tenant_id, lower(customer_email)) WHERE customer_email IS NOT NULL;
+CREATE INDEX orders_customer_email_idx ON orders (tenant_id, fold_case(customer_email)) WHERE customer_email IS NOT NULL;
 CREATE INDEX orders_customer_id_idx ON orders (tenant_id, customer_id) WHERE customer_id IS NOT NULL;
 
 CREATE TABLE refund_authorizations (
@@ -255,6 +273,7 @@ EXCEPTION WHEN duplicate_object OR unique_violation THEN
     NULL;
 END $$;
 GRANT USAGE ON SCHEMA public TO refundd_service;
+GRANT EXECUTE ON FUNCTION fold_case TO refundd_service;
 GRANT SELECT, INSERT ON tenants, api_keys, orders, refund_authorizations, refund_operations,
     ledger_transfers, operation_events, reconciliation_runs TO refundd_service;
 GRANT UPDATE (require_authorization) ON tenants TO refundd_service;
