@@ -26,7 +26,15 @@ func transient(err error) bool {
 // Poisoned reports whether one row of a batch may have spoilt it for the others: Postgres refused what it would refuse again,
 // such as bad data (class 22), a constraint (class 23) or whatever a trigger raises, or a wait reached its limit.
 func Poisoned(err error) bool {
-	return waitedTooLong(err) || SQLState(err) != "" && !transient(err)
+	return waitedTooLong(err) || SQLState(err) != "" && !transient(err) && !crippled(err)
+}
+
+// crippled tells a server that can not do its work, whatever the work is: the disk, the memory or a limit is exhausted (class
+// 53), its files can not be read or written (58), it is not in the state for it (55000), or it contradicts itself (XX).
+func crippled(err error) bool {
+	code := SQLState(err)
+	return pgerrcode.IsInsufficientResources(code) || pgerrcode.IsSystemError(code) || pgerrcode.IsInternalError(code) ||
+		code == pgerrcode.ObjectNotInPrerequisiteState
 }
 
 // waitedTooLong tells a lock or a statement that reached its limit.

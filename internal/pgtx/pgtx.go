@@ -3,7 +3,7 @@
 // Its promises: a body of pure SQL runs in one READ COMMITTED transaction, whose limits and settings go with BEGIN in the
 // round trip of its first statement; a fault that is not the work's own (a connection that broke, a deadlock, a server that is
 // starting or has become a standby) runs the body again on another connection, a bounded number of times; what stays
-// unreachable is ErrUnavailable, and ErrDeadline where the caller's time ended first. Whether a transaction committed may
+// unreachable, or can not work for want of disk, memory or anything else of its own, is ErrUnavailable, and ErrDeadline where the caller's time ended first. Whether a transaction committed may
 // then be unknown: a body finds again what an earlier run of it committed.
 //
 // Nothing here needs a session of its own: it all works behind PgBouncer in transaction mode.
@@ -73,6 +73,8 @@ func onConn(ctx context.Context, pool *pgxpool.Pool, act func(*pgxpool.Conn) err
 			return fmt.Errorf("%w: %s", ErrDeadline, err.Error()) // not wrapped: the database is not at fault
 		case waitedTooLong(err):
 			return fmt.Errorf("%w: %w", ErrUnavailable, err) // somebody else's lock; nothing is wrong with the work
+		case crippled(err):
+			return fmt.Errorf("%w: %w", ErrUnavailable, err) // until somebody mends it: trying at once again is of no use
 		case !transient(err):
 			return err
 		case try == tries:
