@@ -87,6 +87,7 @@ func newRegistry(c console, pool *pgxpool.Pool, providers []string) *prometheus.
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		c.lostLines(),
+		thisBuild().collector(),
 		poolCollector{pool},
 		reconcile.NewCollector(pool, providers...),
 	)
@@ -174,7 +175,7 @@ func (s *service) run(ctx context.Context, public, admin net.Listener, grace tim
 		defer stop()
 		defer func() { <-reconciled }() // what it has in hand needs the engine
 		defer endDue()
-		s.log.Info("serving", "addr", public.Addr().String(), "admin_addr", admin.Addr().String())
+		s.log.Info("serving", "addr", public.Addr().String(), "admin_addr", admin.Addr().String(), "build", thisBuild())
 		if err := serving(); err != nil {
 			s.shutdown(grace)
 			return err
