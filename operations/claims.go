@@ -3,9 +3,9 @@ package operations
 import (
 	"context"
 	"errors"
-	"time"
 
 	"refundd/internal/batch"
+	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
 )
 
@@ -23,8 +23,8 @@ func (e *Engine) claimAll(ctx context.Context, calls []*call) []batch.Result[cla
 	results := make([]batch.Result[claimed], len(calls))
 	all := make([]int, len(calls))
 	for i, c := range calls {
-		all[i], c.began = i, time.Now()
-		e.metrics.wait.Observe(c.began.Sub(c.queued).Seconds())
+		all[i], c.began = i, clocks.Now()
+		e.metrics.wait.Observe(c.began.Monotonic.Sub(c.queued).Seconds())
 	}
 	e.claimSome(ctx, calls, all, results)
 	return results

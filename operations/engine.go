@@ -92,7 +92,7 @@ type Engine struct {
 	config  Config
 	reads   *batch.Group[operationKey, *Operation] // keys to be looked up
 	claims  *batch.Group[*call, claimed]           // tx 1; calls of one order keep their order
-	asks    *batch.Group[Lease, bool]              // leases in front of a provider
+	asks    *batch.Group[Lease, admission]         // leases in front of a provider
 	notes   *batch.Group[*note, recorded]          // findings for tx 2
 	submits inFlight
 	acts    inFlight // what goes on after its caller has left

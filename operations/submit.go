@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
 )
 
@@ -84,8 +85,8 @@ type call struct {
 	fingerprint string
 	refundID    string
 	queued      time.Time
-	began       time.Time // of the first try of its transaction: its lease counts from no later
-	permit      permit    // the breaker's, for the provider call that its reservation will make
+	began       clocks.Moment // of the first try of its transaction: its lease counts from no later
+	permit      permit        // the breaker's, for the provider call that its reservation will make
 }
 
 func (c *call) orderKey() OrderKey { return OrderKey{TenantID: c.TenantID, OrderID: c.OrderID} }
