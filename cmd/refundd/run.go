@@ -31,7 +31,7 @@ type commandLine struct {
 	Keys        keysCmd        `cmd:"" help:"Create, list, revoke and rotate API keys."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running server whether it is alive."`
 	Bench       benchCmd       `cmd:"" help:"Put a deployment under load, measure it, and prove that its answers were true."`
-	Simulator   simulatorCmd   `cmd:"" hidden:"" help:"Simulate a payment provider, for bench."`
+	Simulator   simulatorCmd   `cmd:"" help:"Simulate a payment provider, for tests and load."`
 	Version     versionCmd     `cmd:"" help:"Print the version of this program."`
 }
 

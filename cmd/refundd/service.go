@@ -70,6 +70,7 @@ type service struct {
 	pool     *pgxpool.Pool
 	engine   *operations.Engine
 	keys     *access.Keys
+	registry *prometheus.Registry
 	handler  api.API
 	api      *http.Server
 	admin    *http.Server
@@ -100,6 +101,7 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	cut, cutOff := context.WithCancel(context.Background())
 	s := &service{log: log, pool: pool, cutOff: cutOff}
 	registry := newRegistry(c, pool, f.names())
+	s.registry = registry // which the operator's guide is held against
 	var err error
 	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue); err != nil {
 		return nil, err
