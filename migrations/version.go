@@ -36,7 +36,7 @@ func Version(ctx context.Context, conn Querier) (version uint, dirty bool, err e
 		return 0, false, err
 	}
 	var stored int64
-	err = conn.QueryRow(ctx, `SELECT version, dirty FROM schema_migrations LIMIT 1`).Scan(&stored, &dirty)
+	err = conn.QueryRow(ctx, `SELECT version, dirty FROM public.schema_migrations LIMIT 1`).Scan(&stored, &dirty)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, false, nil
 	}
