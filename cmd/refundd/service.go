@@ -68,6 +68,7 @@ func (f serviceFlags) grace() time.Duration { return min(serveGrace, f.RequestTi
 type service struct {
 	log      *slog.Logger
 	pool     *pgxpool.Pool
+	writes   *readiness
 	engine   *operations.Engine
 	keys     *access.Keys
 	registry *prometheus.Registry
@@ -99,7 +100,7 @@ func newRegistry(c console, pool *pgxpool.Pool, providers []string) *prometheus.
 func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error) {
 	log := c.log
 	cut, cutOff := context.WithCancel(context.Background())
-	s := &service{log: log, pool: pool, cutOff: cutOff}
+	s := &service{log: log, pool: pool, writes: newReadiness(pool), cutOff: cutOff}
 	registry := newRegistry(c, pool, f.names())
 	s.registry = registry // which the operator's guide is held against
 	var err error
@@ -135,12 +136,12 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	return s, nil
 }
 
-// ready is what /readyz asks: not once a shutdown began, and not without the database.
+// ready is what /readyz asks: not once a shutdown began, and not while a write could not succeed.
 func (s *service) ready(ctx context.Context) error {
 	if s.draining.Load() {
 		return operations.ErrOverloaded
 	}
-	return s.pool.Ping(ctx)
+	return s.writes.check(ctx)
 }
 
 // partingWhileDraining asks each client whose request is answered to connect anew for its next one: to another replica.
