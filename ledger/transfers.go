@@ -52,7 +52,7 @@ type Posting struct {
 func (p Posting) Change() int64 { return p.AmountCents * accounts[p.kind].balance }
 
 // Hold holds the money of a refund again that failed, and that its provider is known to have paid: merchant → in_transit. (The
-// hold of a reservation is Debit's.)
+// hold of a reservation is claim_refunds'.)
 func Hold(e Entry, seq int) Posting { return Posting{e, KindHold, seq} }
 
 // Settle ends a hold whose refund the provider paid: in_transit → customer.
@@ -102,31 +102,6 @@ func Lock(b *pgx.Batch, keys []OrderKey, found func([]Order)) {
 		return nil
 	})
 }
-
-// Debit is the part of a statement that posts the first transfer of each operation that its CTE claimed returned, with
-// tenant_id, operation_id, order_id, amount_cents, currency, provider and created_at: a refund where there is no provider, else
-// a hold. The orders are locked by the caller, who also checked their remainders, and each one's balance changes once, by the
-// sum; the CHECK on the order refuses what would exceed the capture all the same. Reading the CTE balanced is an error, a
-// division by zero, where a transfer or an order's change is missing.
-var Debit = fmt.Sprintf(`
-	sums AS MATERIALIZED (
-		SELECT tenant_id, order_id, sum(amount_cents)::bigint AS amount_cents FROM claimed GROUP BY tenant_id, order_id
-	), posted AS (
-		INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
-			amount_cents, currency, created_at)
-		SELECT tenant_id, operation_id, 1, CASE WHEN provider IS NULL THEN '%s' ELSE '%s' END,
-			CASE WHEN provider IS NULL THEN '%s' ELSE '%s' END, CASE WHEN provider IS NULL THEN '%s' ELSE '%s' END,
-			amount_cents, currency, created_at
-		FROM claimed
-		RETURNING 1
-	), changed AS (
-		UPDATE orders o SET refunded_cents = o.refunded_cents + s.amount_cents
-		FROM sums s WHERE o.tenant_id = s.tenant_id AND o.order_id = s.order_id
-		RETURNING 1
-	), balanced AS MATERIALIZED (
-		SELECT 1 / ((SELECT count(*) FROM posted) = (SELECT count(*) FROM claimed)
-			AND (SELECT count(*) FROM changed) = (SELECT count(*) FROM sums))::int AS yes
-	)`, KindRefund, KindHold, accounts[KindRefund].debit, accounts[KindHold].debit, accounts[KindRefund].credit, accounts[KindHold].credit)
 
 // Post writes transfers, all at the time at, and changes each order's balance once by their sum. The orders are locked by
 // the caller. It records what providers did: a hold of what one is known to have paid counts whether the capture covers it or

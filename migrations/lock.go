@@ -7,8 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"refundd/internal/pgtx"
 )
 
 var (
@@ -26,11 +24,10 @@ const (
 )
 
 func parseURL(databaseURL string) (*pgx.ConnConfig, error) {
-	pool, err := pgtx.Config(databaseURL) // which takes out what is said to a pool alone
+	config, err := pgx.ParseConfig(databaseURL)
 	if err != nil {
 		return nil, ErrDatabaseURL
 	}
-	config := pool.ConnConfig
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
 	}

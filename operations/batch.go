@@ -5,7 +5,11 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"refundd/internal/batch"
+	"refundd/internal/pgtx"
 )
 
 // batchSize is how many refunds share a transaction.
@@ -30,6 +34,45 @@ func readLimits(queue int) batch.Limits {
 
 func claimLimits(queue int) batch.Limits {
 	return batch.Limits{Size: batchSize, AtOnce: 3, Patience: patience, Queue: queue}
+}
+
+// waiting is how many refunds wait for a transaction.
+func (e *Engine) waiting() int { return e.claims.Waiting() + e.patient.Waiting() }
+
+// patientLimits are of work that waits for somebody else's lock, of one order at a time: it holds few of the pool's connections,
+// so that those who need not wait always have some, and one tenant does not hold them all.
+func patientLimits(pool *pgxpool.Pool) batch.Limits {
+	share := max(1, int(pool.Config().MaxConns)/5)
+	return batch.Limits{Size: batchSize, AtOnce: share, PerOwner: max(1, share-1), Beside: 1, Alone: true}
+}
+
+// apart does work in company, and where one piece of it may have spoilt it for the others, apart.
+func (e *Engine) apart(calls []*call, run func([]*call) ([]batch.Result[claimed], error)) []batch.Result[claimed] {
+	return batch.Apart(calls, runsApart, func(err error) bool {
+		e.metrics.split.Inc()
+		return spoilt(err)
+	}, run)
+}
+
+// runsApart is how many transactions a batch may become in which something is wrong: enough to find two culprits among 200.
+const runsApart = 32
+
+// spoilt reports whether one row may have spoilt a batch for the others: Postgres refused it, for whatever reason but that
+// nobody is served now, or a row could not be read.
+func spoilt(err error) bool {
+	code := pgtx.SQLState(err)
+	switch {
+	case pgtx.StaysLocked(err): // an order costs its calls one wait in all, and where a key is locked each waits for itself
+		return false
+	case pgtx.Poisoned(err):
+		return !pgerrcode.IsInsufficientResources(code)
+	case errors.Is(err, ErrDeadlineExceeded):
+		return false
+	case errors.Is(err, ErrDatabaseUnavailable): // said by the server of our statement, perhaps by a trigger of its owner's
+		return pgerrcode.IsConnectionException(code) || code == pgerrcode.SerializationFailure || code == pgerrcode.ReadOnlySQLTransaction
+	default:
+		return true
+	}
 }
 
 // inCompany has work done together with what others want at the same time.

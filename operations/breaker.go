@@ -3,6 +3,7 @@ package operations
 import (
 	"errors"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,29 @@ func (b *breaker) permit() permit {
 		}
 		done(err)
 	}
+}
+
+// admits is how many refunds may be reserved for the provider now: none while the circuit is open, one while it tries whether it
+// may close again.
+func (b *breaker) admits() int32 {
+	switch b.circuit.State() {
+	case gobreaker.StateOpen:
+		return 0
+	case gobreaker.StateHalfOpen:
+		tries := b.circuit.Counts()
+		return int32(1 - min(tries.Requests-tries.TotalExclusions, 1))
+	default:
+		return math.MaxInt32
+	}
+}
+
+// admission is the permit of a refund that was reserved while the circuit admitted it. Where it has opened since, the call is
+// made all the same, and counts neither way.
+func (b *breaker) admission() permit {
+	if p := b.permit(); p != nil {
+		return p
+	}
+	return func(error) {}
 }
 
 // permit reports what became of a permitted call: nil for any answer that the provider gave in good order. Whoever needs no

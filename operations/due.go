@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
 )
 
@@ -52,7 +51,7 @@ func (e *Engine) Due(ctx context.Context, c Claim, after *Lease) ([]Lease, error
 	if after != nil {
 		key, since = after.key(), after.due
 	}
-	taken := clocks.Now()
+	taken := time.Now()
 	var due []Lease
 	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
 		rows, err := tx.Query(ctx, `

@@ -92,7 +92,8 @@ type Engine struct {
 	config  Config
 	reads   *batch.Group[operationKey, *Operation] // keys to be looked up
 	claims  *batch.Group[*call, claimed]           // tx 1; calls of one order keep their order
-	asks    *batch.Group[Lease, admission]         // leases in front of a provider
+	patient *batch.Group[*call, claimed]           // tx 1 of calls whose order somebody else holds
+	asks    *batch.Group[Lease, bool]              // leases in front of a provider
 	notes   *batch.Group[*note, recorded]          // findings for tx 2
 	submits inFlight
 	acts    inFlight // what goes on after its caller has left
@@ -115,6 +116,7 @@ func New(c Config) (*Engine, error) {
 	}
 	e.reads = batch.New(readLimits(c.MaxQueue), e.readAll)
 	e.claims = batch.New(claimLimits(c.MaxQueue), e.claimAll)
+	e.patient = batch.New(patientLimits(c.Pool), e.claimPatiently)
 	e.asks = batch.New(askLimits, e.askAll)
 	e.notes = batch.New(noteLimits, e.recordAll)
 	for name, setup := range c.Providers {

@@ -146,6 +146,45 @@ func (s statement) explain(t *testing.T, pool *pgxpool.Pool, mode string) plan {
 	return plans[0].Plan
 }
 
+// nested runs a statement that calls a function once more, in a transaction such as it was sent in, and answers the plans of
+// the statements within. What it had claimed is unclaimed before.
+func (s statement) nested(t *testing.T, ownerURL string) []plan {
+	t.Helper()
+	config, err := pgx.ParseConfig(ownerURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []plan
+	config.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		_, text, isPlan := strings.Cut(n.Message, "plan:\n")
+		var said struct{ Plan plan }
+		if isPlan && json.Unmarshal([]byte(text), &said) == nil {
+			found = append(found, said.Plan)
+		}
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.Background()) }()
+	for _, sql := range append(slices.Clone(s.preamble), `SET LOCAL session_replication_role = replica`,
+		`DELETE FROM refund_operations WHERE operation_id LIKE 'new-%' OR operation_id LIKE 'many-%'`,
+		`DELETE FROM ledger_transfers WHERE operation_id LIKE 'new-%' OR operation_id LIKE 'many-%'`,
+		`SET LOCAL session_replication_role = origin`,
+		`LOAD 'auto_explain'`, `SET auto_explain.log_min_duration = 0`, `SET auto_explain.log_analyze = on`,
+		`SET auto_explain.log_timing = off`, `SET auto_explain.log_nested_statements = on`,
+		`SET auto_explain.log_format = json`, `SET client_min_messages = log`) {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	found = nil
+	if _, err := conn.Exec(t.Context(), s.sql, s.args...); err != nil {
+		t.Fatalf("explain: %v\n%s", err, s)
+	}
+	return found
+}
+
 // run explains a statement that is planned in a mode.
 func (s statement) run(t *testing.T, pool *pgxpool.Pool, mode, options string) (answer []byte, err error) {
 	t.Helper()

@@ -9,13 +9,10 @@ import (
 )
 
 // Waiting is how many refunds wait for their transaction.
-func (e *Engine) Waiting() int { return e.claims.Waiting() }
+func (e *Engine) Waiting() int { return e.waiting() }
 
 // MaySend asks the gate in front of every request to the provider.
-func (e *Engine) MaySend(ctx context.Context, l Lease) (bool, error) {
-	a, err := e.maySend(ctx, l)
-	return a.open, err
-}
+func (e *Engine) MaySend(ctx context.Context, l Lease) (bool, error) { return e.maySend(ctx, l) }
 
 // Aged is the lease as a process finds it that was stopped for d after taking it.
 func (l Lease) Aged(d time.Duration) Lease {
@@ -25,7 +22,7 @@ func (l Lease) Aged(d time.Duration) Lease {
 
 // AgedOnTheWall is the lease after a suspension during which the monotonic clock stood still.
 func (l Lease) AgedOnTheWall(d time.Duration) Lease {
-	l.taken.Wall = l.taken.Wall.Add(-d)
+	l.taken = l.taken.Round(0).Add(-d)
 	return l
 }
 

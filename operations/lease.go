@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
 )
 
@@ -29,7 +28,7 @@ type Lease struct {
 	takenAt      time.Time          // by the database's clock
 	due          pgtype.Timestamptz // since when
 	lagLeft      time.Duration      // until the provider's listing shows all that was ever sent
-	taken        clocks.Moment      // by ours, before the statement that took it
+	taken        time.Time          // by ours, before the statement that took it
 	attemptedFor string             // who works: a caller's request, reconciliation, a human
 	until        pgtype.Timestamptz // by the database's clock
 	before       unleased
@@ -93,7 +92,7 @@ func (e *Engine) takeOne(ctx context.Context, key operationKey, states []State, 
 
 // take takes the leases that picked selects, each a copy of proto.
 func (e *Engine) take(ctx context.Context, proto Lease, picked string, args ...any) ([]Lease, error) {
-	proto.taken = clocks.Now()
+	proto.taken = time.Now()
 	args = append([]any{
 		e.providerNames, e.retentions, e.config.Lease.Milliseconds(), e.config.ProviderTimeout.Milliseconds(),
 		e.config.ListingLag.Milliseconds(), e.config.ReservedAge.Milliseconds(),

@@ -308,6 +308,11 @@ func TestResolve_WhileTheBreakerIsOpen_LooksAndDoesNotSend(t *testing.T) {
 func TestNew_RefusesALeaseThatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	provider := map[string]operations.ProviderSetup{"simulator": {KeyRetention: time.Hour}}
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/nobody") // which connects when it is asked for something
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
 	for _, c := range []struct {
 		timeout, lease time.Duration
 		good           bool
@@ -316,7 +321,7 @@ func TestNew_RefusesALeaseThatMakesNoSense(t *testing.T) {
 		{time.Minute, 70 * time.Second, true}, {time.Minute, 70*time.Second - 1, false},
 		{time.Second, 59*time.Minute - time.Second, true}, {time.Second, 59*time.Minute - time.Second + 1, false}, {40 * time.Minute, 0, false},
 	} {
-		_, err := operations.New(operations.Config{Pool: new(pgxpool.Pool), Providers: provider, ProviderTimeout: c.timeout, Lease: c.lease})
+		_, err := operations.New(operations.Config{Pool: pool, Providers: provider, ProviderTimeout: c.timeout, Lease: c.lease})
 		if (err == nil) != c.good {
 			t.Errorf("a lease of %v with a timeout of %v: %v", c.lease, c.timeout, err)
 		}

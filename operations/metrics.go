@@ -36,7 +36,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 	}
 	queued := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "refundd_queue_depth", Help: "Refunds waiting for a transaction.",
-	}, func() float64 { return float64(e.claims.Waiting()) })
+	}, func() float64 { return float64(e.waiting()) })
 	faults := []error{
 		r.Register(m.size), r.Register(m.wait), r.Register(m.split), r.Register(m.calls), r.Register(queued),
 	}

@@ -15,16 +15,17 @@ const resumeRest = time.Second
 
 // sendReserved asks the provider for what the call has reserved, and answers with what came of it. The call to the provider
 // belongs to the operation: the request that began it may end before.
-func (e *Engine) sendReserved(c *call, own claimed) (Receipt, error) {
-	op := *own.stored
+func (e *Engine) sendReserved(c *call, claimed claimed) (Receipt, error) {
+	op := *claimed.own
 	l := Lease{
 		Operation: op, State: op.State, layer: c.Layer, number: c.Attempt, attempts: 1, sends: true,
-		paymentRef: deref(own.order.ProviderPaymentRef), takenAt: op.CreatedAt, taken: c.began, attemptedFor: ActorCaller,
+		paymentRef: claimed.paymentRef, takenAt: op.CreatedAt, taken: c.began, attemptedFor: ActorCaller,
 	}
+	var permit permit
 	if p := e.providerOf(op); p != nil {
-		l.providerKey = p.setup.key(c.key)
+		l.providerKey, permit = p.setup.key(c.key), p.breaker.admission()
 	}
-	return e.untilKnown(c, op, func(ctx context.Context) (Resolution, error) { return e.send(ctx, l, c.permit, false) })
+	return e.untilKnown(c, op, func(ctx context.Context) (Resolution, error) { return e.send(ctx, l, permit, false) })
 }
 
 // resume takes up a reservation whose lease is free, as reconciliation would. Where somebody is faster, or was there less than
@@ -83,7 +84,6 @@ func (c *call) resolved(r Resolution) (Receipt, error) {
 		err = &Refusal{Err: ErrDeclined, Operation: &op}
 	case op.State == StateReserved && !r.untouched:
 		receipt, err = c.pending(op), nil // whoever has the lease now, this call ends without an outcome
-		receipt.RetryAfter = max(receipt.RetryAfter, r.retryAfter)
 	}
 	return receipt, err
 }

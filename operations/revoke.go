@@ -81,6 +81,13 @@ func claimRevoked(ctx context.Context, tx pgx.Tx, key operationKey) (*time.Time,
 	return &at, nil
 }
 
+// approved is what an authorization allows.
+type approved struct {
+	orderID     string
+	amountCents int64
+	currency    string
+}
+
 func approvedTerms(ctx context.Context, tx pgx.Tx, key operationKey) (*approved, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT order_id, amount_cents, currency FROM refund_authorizations WHERE tenant_id = $1 AND operation_id = $2`,

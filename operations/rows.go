@@ -75,20 +75,6 @@ func readOperation(ctx context.Context, tx pgx.Tx, key operationKey) (*Operation
 	return &found[0], nil
 }
 
-// keysOf answers the distinct keys of calls.
-func keysOf(calls []*call) []operationKey {
-	seen := make(map[operationKey]struct{}, len(calls))
-	keys := make([]operationKey, 0, len(calls))
-	for _, c := range calls {
-		if _, again := seen[c.key]; again {
-			continue
-		}
-		seen[c.key] = struct{}{}
-		keys = append(keys, c.key)
-	}
-	return keys
-}
-
 func columns(keys []operationKey) (tenants, ids []string) {
 	tenants, ids = make([]string, len(keys)), make([]string, len(keys))
 	for i, k := range keys {

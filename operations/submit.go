@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
 )
 
@@ -85,8 +84,7 @@ type call struct {
 	fingerprint string
 	refundID    string
 	queued      time.Time
-	began       clocks.Moment // of the first try of its transaction: its lease counts from no later
-	permit      permit        // the breaker's, for the provider call that its reservation will make
+	began       time.Time // of its transaction: its lease counts from no later
 }
 
 func (c *call) orderKey() OrderKey { return OrderKey{TenantID: c.TenantID, OrderID: c.OrderID} }
@@ -113,28 +111,47 @@ func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
 	}
 
 	// tx 1: the key is claimed and the money debited, or held where a provider is to move it; or neither.
-	id, err := uuid.NewV7()
-	if err != nil {
-		return Receipt{}, fmt.Errorf("mint refund id: %w", err)
+	if err := c.mint(); err != nil {
+		return Receipt{}, err
 	}
-	c.refundID, c.queued = id.String(), time.Now()
 	claimed, err := inCompany(ctx, e.claims, orderLane(c.orderKey()), c)
+	if err == nil && claimed.locked {
+		claimed, err = inCompany(ctx, e.patient, orderLane(c.orderKey()), c)
+	}
 	switch {
 	case err != nil:
-		c.dropPermit()
 		return Receipt{}, err
-	case claimed.stored.RefundID != c.refundID: // somebody else was first: the same check as above
-		return e.replay(c, *claimed.stored)
-	case claimed.stored.State == StateReserved:
+	case claimed.own == nil: // somebody else was first, or this call itself, unheard: the same check as above
+		return e.replayWinner(c)
+	case claimed.own.State == StateReserved: // no transaction: the provider is asked, and tx 2 records its answer
 		return e.sendReserved(c, claimed)
 	}
-	return Receipt{Status: StatusProcessed, Operation: *claimed.stored}, nil
+	return Receipt{Status: StatusProcessed, Operation: *claimed.own}, nil
 }
 
-// dropPermit gives the breaker's permit back, if the call has one that it will not use.
-func (c *call) dropPermit() {
-	c.permit.drop()
-	c.permit = nil
+// mint gives the call its refund_id: a row is this call's if and only if it carries it.
+func (c *call) mint() error {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("mint refund id: %w", err)
+	}
+	c.refundID, c.queued = id.String(), time.Now()
+	return nil
+}
+
+// replayWinner answers the call from the row that its key was found to have in tx 1. Where that is this call's own, an earlier
+// try of tx 1 had committed unheard.
+func (e *Engine) replayWinner(c *call) (Receipt, error) {
+	stored, err := inCompany(c.ctx, e.reads, c.key.lane(), c.key)
+	switch {
+	case err != nil:
+		return Receipt{}, err
+	case stored == nil:
+		return Receipt{}, fmt.Errorf("operation %s of %s: its row is gone", c.OperationID, c.TenantID)
+	case stored.RefundID == c.refundID && stored.State == StateSucceeded:
+		return Receipt{Status: StatusProcessed, Operation: *stored}, nil
+	}
+	return e.replay(c, *stored)
 }
 
 // pending answers that the outcome of op is not known, whoever claimed its key.

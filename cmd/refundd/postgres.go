@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"refundd/internal/pgtx"
 	"refundd/migrations"
 )
 
@@ -49,7 +47,7 @@ func (d database) config(size int32) (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := pgtx.Config(url)
+	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, connectFault(err)
 	}
@@ -91,7 +89,7 @@ func connect(ctx context.Context, config *pgxpool.Config) (*pgxpool.Pool, error)
 		pool.Close()
 		return nil, connectFault(err)
 	}
-	if err := pgtx.Snapshot(ctx, pool, func(tx *pgtx.Tx) error { return migrations.Check(ctx, tx) }); err != nil {
+	if err := migrations.Check(ctx, pool); err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -109,9 +107,6 @@ func (d database) conn(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
 		return nil, connectFault(err)
-	}
-	if err := pgtx.Session(ctx, conn); err != nil {
-		return nil, errors.Join(err, conn.Close(ctx))
 	}
 	return conn, nil
 }
