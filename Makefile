@@ -1,6 +1,6 @@
 # Two commands are all a newcomer needs: make run, make test.
 
-.PHONY: run test lint fmt
+.PHONY: run test drill lint fmt
 .DEFAULT_GOAL := run
 
 # ARGS are passed on: make run ARGS='--addr 127.0.0.1:9090'
@@ -12,6 +12,10 @@ test: ## the whole suite, under the race detector
 	@./.ci/need cc
 	@./.ci/need postgres "$$TEST_DATABASE_URL"
 	CGO_ENABLED=1 go test -race -count=1 -p 2 -timeout 15m ./...
+
+drill: ## what needs root: the disk fills up under load, on small file systems of its own
+	@./.ci/need postgres
+	go test -tags drill -count=1 -timeout 10m ./test/drill
 
 lint: ## golangci-lint, built once into the user's cache
 	./.ci/lint
