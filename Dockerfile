@@ -1,5 +1,6 @@
 # refundd in an image of its own: one static binary, run as an account without rights.
-# The two arguments choose other base images; by default the last one is empty, since the binary needs nothing beside it.
+# Two arguments choose other base images; by default the last one is empty, since the binary needs nothing beside it. Two
+# say what is built: --build-arg VERSION=1.2.3 --build-arg REVISION=$(git rev-parse HEAD).
 ARG BUILD_IMAGE=golang:1.26-bookworm
 ARG RUN_IMAGE=scratch
 
@@ -8,9 +9,18 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o /out/refundd ./cmd/refundd
+ARG VERSION=""
+ARG REVISION=""
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -o /out/refundd \
+    -ldflags "-s -w -X main.version=${VERSION} -X main.revision=${REVISION}" ./cmd/refundd
 
 FROM ${RUN_IMAGE}
+ARG VERSION=""
+ARG REVISION=""
+LABEL org.opencontainers.image.title="refundd" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /out/refundd /usr/local/bin/refundd
 USER 65532:65532

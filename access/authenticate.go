@@ -179,7 +179,7 @@ func (k *Keys) query(ctx context.Context, asked map[hash]struct{}) (map[hash]*re
 	}
 	began := time.Now()
 	var found map[hash]*reading
-	err := pgtx.Read(ctx, k.pool, func(b *pgx.Batch) {
+	err := pgtx.Glimpse(ctx, k.pool, func(b *pgx.Batch) {
 		b.Queue(`
 			SELECT secret_hash, tenant_id, key_id, scopes,
 			       CASE WHEN isfinite(expires_at) AND expires_at < clock_timestamp() + $2 * interval '1 microsecond'

@@ -14,7 +14,6 @@ const (
 	AuthorizationsWrite Scope = "authorizations:write" // approve refunds and withdraw approvals
 	RefundsWrite        Scope = "refunds:write"        // execute approved refunds, look them up at the provider
 	RefundsResolve      Scope = "refunds:resolve"      // decide, as a human, an operation that needs attention
-	RefundsRequest      Scope = "refunds:request"      // ask for a refund to be approved
 	Read                Scope = "read"                 // every GET
 )
 
@@ -25,9 +24,9 @@ var (
 	ErrInvalidScope = errors.New("invalid scope")
 )
 
-// AllScopes returns every scope there is.
+// AllScopes returns every scope that opens something.
 func AllScopes() []Scope {
-	return []Scope{OrdersWrite, AuthorizationsWrite, RefundsWrite, RefundsResolve, RefundsRequest, Read}
+	return []Scope{OrdersWrite, AuthorizationsWrite, RefundsWrite, RefundsResolve, Read}
 }
 
 // Principal is an authenticated caller. Its scopes are shared and must not be changed.

@@ -41,7 +41,6 @@ func startProvided(t *testing.T, of operations.Config, change ...func(*Config)) 
 			t.Error(err)
 		}
 		server.Close()
-		client.Close()
 	})
 	of.Providers = map[string]operations.ProviderSetup{
 		"simulator": {Provider: client, KeyRetention: simulator.KeyRetention, MaxKeyLength: simulator.MaxKeyLength},

@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"refundd/internal/pgtx"
 )
 
 var (
@@ -24,10 +26,11 @@ const (
 )
 
 func parseURL(databaseURL string) (*pgx.ConnConfig, error) {
-	config, err := pgx.ParseConfig(databaseURL)
+	pool, err := pgtx.Config(databaseURL) // which takes out what is said to a pool alone
 	if err != nil {
 		return nil, ErrDatabaseURL
 	}
+	config := pool.ConnConfig
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = connectTimeout
 	}

@@ -10,7 +10,7 @@
 // every new schema.
 //
 // Migrating needs a direct connection: it holds an advisory lock for as long as its session lives, which a pooler in
-// transaction mode cannot give. The schema is the one that search_path names first.
+// transaction mode cannot give. The tables are in the schema public, wherever search_path leads others.
 package migrations
 
 import (
@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"refundd/internal/pgtx"
 )
 
 //go:embed *.sql
@@ -110,6 +112,9 @@ func move(ctx context.Context, databaseURL string, next func(version uint) *step
 
 // moveOn steps on one connection, alone among all processes that migrate this database, and tells whether that broke.
 func moveOn(ctx context.Context, conn *pgx.Conn, next func(version uint) *step) (broke bool, err error) {
+	if err := pgtx.Session(ctx, conn); err != nil {
+		return conn.IsClosed(), terse(err)
+	}
 	if err := lock(ctx, conn); err != nil {
 		return conn.IsClosed() && !errors.Is(err, ErrLockTimeout) && ctx.Err() == nil, fmt.Errorf("lock migrations: %w", err)
 	}
@@ -144,14 +149,12 @@ type step struct {
 	file     string // its pattern; one file has it
 }
 
-// begin makes the transaction independent of what the login is set to: it may take as long as the tables are large, but not
-// queue in front of everybody else for as long as somebody holds one of them.
+// begin lets the transaction take as long as the tables are large, but not queue in front of everybody else for as long as
+// somebody holds one of them.
 const begin = `
-	BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
-	SET LOCAL statement_timeout = 0;
+	BEGIN ISOLATION LEVEL READ COMMITTED;
 	SET LOCAL lock_timeout = '10s';
 	SET LOCAL idle_in_transaction_session_timeout = '1min';
-	SET LOCAL synchronous_commit = on;
 	CREATE TABLE IF NOT EXISTS schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL);`
 
 // apply runs the step's file and stores the version that it leads to, in one transaction. After an error the session's end

@@ -6,12 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-)
-
-const (
-	versionTable   = "schema_migrations"
-	undefinedTable = "42P01" // SQLSTATE
 )
 
 var (
@@ -29,18 +23,22 @@ type Querier interface {
 }
 
 // Version reads the schema's version, 0 where no migration was applied. dirty tells that somebody marked it as unsound, which
-// this program never does. The service's role may ask it as well as the owner. Inside a transaction, a database without any
-// migration aborts it. Errors: ErrEncoding.
+// this program never does. The service's role may ask it as well as the owner. Errors: ErrEncoding.
 func Version(ctx context.Context, conn Querier) (version uint, dirty bool, err error) {
 	if err := encoded(ctx, conn); err != nil {
 		return 0, false, err
 	}
-	var stored int64
-	err = conn.QueryRow(ctx, `SELECT version, dirty FROM schema_migrations LIMIT 1`).Scan(&stored, &dirty)
-	if errors.Is(err, pgx.ErrNoRows) {
+	var exists bool
+	err = conn.QueryRow(ctx, `SELECT to_regclass('public.schema_migrations') IS NOT NULL`).Scan(&exists)
+	if err == nil && !exists {
 		return 0, false, nil
 	}
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == undefinedTable {
+	if err != nil {
+		return 0, false, fmt.Errorf("look for the schema's version: %w", terse(err))
+	}
+	var stored int64
+	err = conn.QueryRow(ctx, `SELECT version, dirty FROM public.schema_migrations LIMIT 1`).Scan(&stored, &dirty)
+	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, false, nil
 	}
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"refundd/internal/batch"
+	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
 )
 
@@ -30,8 +31,8 @@ func (e *Engine) claimAll(ctx context.Context, calls []*call) []batch.Result[cla
 	ctx, cancel := context.WithTimeout(ctx, batchDeadline)
 	defer cancel()
 	for _, c := range calls {
-		c.began = time.Now()
-		e.metrics.wait.Observe(c.began.Sub(c.queued).Seconds())
+		c.began = clocks.Now()
+		e.metrics.wait.Observe(c.began.Monotonic.Sub(c.queued).Seconds())
 	}
 	firsts, again := eachKeyOnce(calls)
 	results := make(map[*call]batch.Result[claimed], len(calls))
@@ -60,7 +61,7 @@ func (e *Engine) claimPatiently(ctx context.Context, calls []*call) []batch.Resu
 	ctx, cancel := context.WithTimeout(ctx, batchDeadline)
 	defer cancel()
 	for _, c := range calls {
-		c.began = time.Now()
+		c.began = clocks.Now()
 	}
 	return e.apart(calls, func(calls []*call) ([]batch.Result[claimed], error) { return e.claim(ctx, calls, true) })
 }

@@ -35,6 +35,9 @@ type finding struct {
 	barred  bool      // nothing may be sent now: the breaker is open
 	unasked bool      // the provider was not asked, which says nothing of it, nor counts as an answer
 	detail  map[string]string
+
+	unwritten  bool          // no byte of a request for the refund left us
+	retryAfter time.Duration // for how long the provider asks to be left alone
 }
 
 func (f finding) is(o Outcome) bool { return f.kind == "" && f.result.Outcome == o }
@@ -83,7 +86,7 @@ const (
 func (r reservation) decide(f finding, remainder int64) change {
 	c := change{
 		state: r.State, failureCode: r.FailureCode, providerRefundID: r.ProviderRefundID, doubted: r.doubted,
-		next: r.resting(f.answered()), notSent: f.source == sourceLookup || f.kind == ErrorNotSent,
+		next: r.resting(f.answered()), notSent: f.source == sourceLookup || f.unwritten,
 	}
 	ours := f.lease.attempts == r.attempts && f.lease.State == r.State
 	switch {

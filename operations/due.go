@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
 )
 
@@ -51,7 +52,7 @@ func (e *Engine) Due(ctx context.Context, c Claim, after *Lease) ([]Lease, error
 	if after != nil {
 		key, since = after.key(), after.due
 	}
-	taken := time.Now()
+	taken := clocks.Now()
 	var due []Lease
 	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
 		rows, err := tx.Query(ctx, `

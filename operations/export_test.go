@@ -12,7 +12,10 @@ import (
 func (e *Engine) Waiting() int { return e.waiting() }
 
 // MaySend asks the gate in front of every request to the provider.
-func (e *Engine) MaySend(ctx context.Context, l Lease) (bool, error) { return e.maySend(ctx, l) }
+func (e *Engine) MaySend(ctx context.Context, l Lease) (bool, error) {
+	a, err := e.maySend(ctx, l)
+	return a.open, err
+}
 
 // Aged is the lease as a process finds it that was stopped for d after taking it.
 func (l Lease) Aged(d time.Duration) Lease {
@@ -22,7 +25,7 @@ func (l Lease) Aged(d time.Duration) Lease {
 
 // AgedOnTheWall is the lease after a suspension during which the monotonic clock stood still.
 func (l Lease) AgedOnTheWall(d time.Duration) Lease {
-	l.taken = l.taken.Round(0).Add(-d)
+	l.taken.Wall = l.taken.Wall.Add(-d)
 	return l
 }
 

@@ -8,53 +8,73 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"refundd/internal/batch"
+	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
 )
 
+// admission is the gate's answer.
+type admission struct {
+	open     bool
+	notAfter clocks.Moment // of an open gate: no byte is written later
+}
+
 // maySend is the gate in front of every request to the provider. A process that was suspended past its lease walks away, by
 // the monotonic clock or the wall clock; a key that somebody else works on, or that the provider may have forgotten by the
-// time the call ends, is not sent. Leases that arrive while the gate is asked share its next statement.
-func (e *Engine) maySend(ctx context.Context, l Lease) (bool, error) {
-	open, err := inCompany(ctx, e.asks, l.key().lane(), l)
-	return open && l.alive(e.config.Lease), err
+// time the call ends, is not sent. Leases that arrive while the gate is asked share its next statement. What is found here
+// need not hold any more when the connection to the provider is there: notAfter goes with the request.
+func (e *Engine) maySend(ctx context.Context, l Lease) (admission, error) {
+	a, err := inCompany(ctx, e.asks, l.key().lane(), l)
+	return admission{a.open && l.alive(e.config.Lease), clocks.Earliest(a.notAfter, l.taken.Add(e.config.Lease))}, err
 }
 
 // askAll answers leases from one statement: whether their keys are reserved, theirs, and sure to be known to the provider
 // when a call ends.
-func (e *Engine) askAll(ctx context.Context, leases []Lease) []batch.Result[bool] {
+func (e *Engine) askAll(ctx context.Context, leases []Lease) []batch.Result[admission] {
 	ctx, cancel := context.WithTimeout(ctx, batchDeadline)
 	defer cancel()
 	keys := make([]operationKey, len(leases))
 	for i, l := range leases {
 		keys[i] = l.key()
 	}
-	attempts, err := e.sendable(ctx, keys)
+	asked := clocks.Now()
+	found, err := e.sendable(ctx, keys)
 	if err != nil {
-		return failed[bool](len(leases), err)
+		return failed[admission](len(leases), err)
 	}
-	results := make([]batch.Result[bool], len(leases))
+	results := make([]batch.Result[admission], len(leases))
 	for i, l := range leases {
-		n, found := attempts[l.key()]
-		results[i].Out = found && n == l.attempts
+		s, open := found[l.key()]
+		results[i].Out = admission{open && s.attempts == l.attempts, asked.Add(s.keyLeft)}
 	}
 	return results
 }
 
-// sendable answers, of those keys that are reserved and that the provider will still know when a call ends, the attempts.
-func (e *Engine) sendable(ctx context.Context, keys []operationKey) (map[operationKey]int, error) {
+// sendable is what the gate reads of a key.
+type sendable struct {
+	attempts int
+	keyLeft  time.Duration // until the provider may have forgotten it, less the margin
+}
+
+// sendable reads those of keys that are reserved and that the provider will still know when a call ends.
+func (e *Engine) sendable(ctx context.Context, keys []operationKey) (map[operationKey]sendable, error) {
 	tenants, ids := columns(keys)
-	open := make(map[operationKey]int, len(keys))
+	open := make(map[operationKey]sendable, len(keys))
 	err := pgtx.Read(ctx, e.config.Pool, func(b *pgx.Batch) {
 		b.Queue(`
-			SELECT o.tenant_id, o.operation_id, o.attempts
+			WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
+			SELECT o.tenant_id, o.operation_id, o.attempts,
+				-- an expiry may lie at infinity: a day is for ever here
+				least(o.provider_key_expires_at - $4 * interval '1 millisecond', clock.at + interval '1 day') - clock.at
 			FROM unnest($1::text[], $2::text[]) AS k (tenant_id, operation_id)
+			CROSS JOIN clock
 			JOIN refund_operations o ON o.tenant_id = k.tenant_id AND o.operation_id = k.operation_id
-			WHERE o.state = 'reserved' AND clock_timestamp() + $3 * interval '1 millisecond' < o.provider_key_expires_at`,
-			tenants, ids, (e.config.ProviderTimeout + keyMargin).Milliseconds()).Query(func(rows pgx.Rows) error {
+			WHERE o.state = 'reserved' AND clock.at + $3 * interval '1 millisecond' < o.provider_key_expires_at`,
+			tenants, ids, (e.config.ProviderTimeout + keyMargin).Milliseconds(), keyMargin.Milliseconds(),
+		).Query(func(rows pgx.Rows) error {
 			var key operationKey
-			var attempts int
-			_, err := pgx.ForEachRow(rows, []any{&key.TenantID, &key.OperationID, &attempts}, func() error {
-				open[key] = attempts
+			var s sendable
+			_, err := pgx.ForEachRow(rows, []any{&key.TenantID, &key.OperationID, &s.attempts, &s.keyLeft}, func() error {
+				open[key] = s
 				return nil
 			})
 			return err
@@ -70,10 +90,7 @@ func (e *Engine) sendable(ctx context.Context, keys []operationKey) (map[operati
 const keyMargin = time.Minute
 
 // alive tells whether the lease has not run out by either of our clocks.
-func (l Lease) alive(lease time.Duration) bool {
-	now := time.Now()
-	return now.Sub(l.taken) < lease && now.Round(0).Sub(l.taken.Round(0)) < lease
-}
+func (l Lease) alive(lease time.Duration) bool { return !l.taken.Add(lease).Passed() }
 
 func (l Lease) key() operationKey {
 	return operationKey{l.Operation.TenantID, l.Operation.OperationID}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
 )
 
@@ -28,7 +29,7 @@ type Lease struct {
 	takenAt      time.Time          // by the database's clock
 	due          pgtype.Timestamptz // since when
 	lagLeft      time.Duration      // until the provider's listing shows all that was ever sent
-	taken        time.Time          // by ours, before the statement that took it
+	taken        clocks.Moment      // by ours, before the statement that took it
 	attemptedFor string             // who works: a caller's request, reconciliation, a human
 	until        pgtype.Timestamptz // by the database's clock
 	before       unleased
@@ -92,7 +93,7 @@ func (e *Engine) takeOne(ctx context.Context, key operationKey, states []State, 
 
 // take takes the leases that picked selects, each a copy of proto.
 func (e *Engine) take(ctx context.Context, proto Lease, picked string, args ...any) ([]Lease, error) {
-	proto.taken = time.Now()
+	proto.taken = clocks.Now()
 	args = append([]any{
 		e.providerNames, e.retentions, e.config.Lease.Milliseconds(), e.config.ProviderTimeout.Milliseconds(),
 		e.config.ListingLag.Milliseconds(), e.config.ReservedAge.Milliseconds(),

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"time"
+
+	"refundd/internal/clocks"
 )
 
 // Provider moves money outside of our database. An implementation calls the provider once per method call: it never sends
@@ -28,6 +30,10 @@ type ProviderRequest struct {
 	AmountCents      int64  // minor units
 	Currency         string // ISO 4217
 	ProviderRefundID string // the provider's name of the refund, where it is known already
+
+	// NotAfter bounds Refund: no byte of its request is written once either clock has passed it, as both have passed the zero
+	// Moment. An implementation asks the clocks when its connection is there, after everything that waits; see internal/sendonce.
+	NotAfter clocks.Moment
 }
 
 // Outcome is what a provider says of a refund.
@@ -69,7 +75,7 @@ type ErrorKind string
 
 // The kinds.
 const (
-	ErrorNotSent       ErrorKind = "not_sent"      // no byte of any attempt was written, or the provider refused with 429
+	ErrorNotSent       ErrorKind = "not_sent"      // no byte was written (Unwritten), or the provider refused with 429
 	ErrorUnknown       ErrorKind = "unknown"       // timeout, reset, truncated answer, 5xx, a code that is not in the closed list
 	ErrorMisconfigured ErrorKind = "misconfigured" // 401, 403: an operator must act
 	ErrorNotFound      ErrorKind = "not_found"     // Lookup only: none of ours
@@ -78,9 +84,11 @@ const (
 
 // ProviderError is a call without an outcome. Its cause may quote the provider and is never stored or shown; only Kind is.
 type ProviderError struct {
-	Kind      ErrorKind
-	RequestID string
-	Cause     error
+	Kind       ErrorKind
+	Unwritten  bool          // of ErrorNotSent: no byte of the request was written, so that the provider can not know its key
+	RetryAfter time.Duration // for how long the provider asks to be left alone; zero where it does not say
+	RequestID  string
+	Cause      error
 }
 
 func (e *ProviderError) Error() string {

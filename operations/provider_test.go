@@ -35,7 +35,6 @@ func newPaying(t *testing.T, change ...func(*operations.Config)) *paying {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(client.Close)
 	configure := append([]func(*operations.Config){func(c *operations.Config) {
 		c.Providers = map[string]operations.ProviderSetup{"simulator": {
 			Provider: client, KeyRetention: simulator.KeyRetention, MaxKeyLength: simulator.MaxKeyLength,

@@ -116,7 +116,7 @@ func (e *Engine) tx2(ctx context.Context, tx pgx.Tx, notes []*note) ([]recorded,
 		postings = append(postings, c.postings...)
 		after := c.apply(r.Operation, at)
 		results[i] = recorded{operation: after, change: c, moved: r.State != c.state}
-		changes.add(r, n.finding, c, e.backoff(c.next, r.attempts))
+		changes.add(r, n.finding, c, e.nextCheck(c.next, r.attempts, n.finding))
 		events = append(events, n.events(r, c, at)...)
 	}
 	if err := changes.update(ctx, tx, at, e.config.ProviderTimeout); err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"time"
+
+	"refundd/internal/clocks"
 )
 
 // Who works on an operation, as its history says.
@@ -25,6 +27,8 @@ type Resolution struct {
 	Untaken   bool      // it refused our credentials before it was ever heard, and the row is as it was
 	Kind      ErrorKind // of the last call, where it brought no outcome
 	untouched bool      // somebody else has the lease
+
+	retryAfter time.Duration // for how long the provider asks to be left alone
 }
 
 // Resolve finds out what happened to a leased operation, and records it: it looks at the provider's books first, unless
@@ -81,13 +85,13 @@ func (e *Engine) send(ctx context.Context, l Lease, p permit, resent bool) (Reso
 	if p = e.permitted(l, p); p == nil {
 		return e.walkAway(l, nil)
 	}
-	open, err := e.maySend(ctx, l)
-	if err != nil || !open {
+	a, err := e.maySend(ctx, l)
+	if err != nil || !a.open {
 		p.drop()
 		return e.walkAway(l, err)
 	}
 	failpoint("send.admitted")
-	f := e.refund(ctx, l, p)
+	f := e.refund(ctx, l, p, a.notAfter)
 	failpoint("send.answered")
 	r := e.record(f)
 	return l.resolution(f, r, resent), r.err
@@ -103,9 +107,9 @@ func (e *Engine) walkAway(l Lease, why error) (Resolution, error) {
 
 func (l Lease) resolution(f finding, r recorded, resent bool) Resolution {
 	return Resolution{
-		Operation: r.operation, From: l.State, Moved: r.moved, Resent: resent && f.kind != ErrorNotSent, Kind: f.kind,
+		Operation: r.operation, From: l.State, Moved: r.moved, Resent: resent && !f.unwritten, Kind: f.kind,
 		Unknown:  r.err != nil || f.kind != "" && f.kind != ErrorContradictory && !r.moved,
-		Answered: f.answered(),
+		Answered: f.answered(), retryAfter: min(f.retryAfter, maxRetryAfter),
 	}
 }
 
@@ -114,8 +118,8 @@ func (f finding) answered() bool {
 	return f.kind == "" || f.kind == ErrorNotFound || f.kind == ErrorContradictory
 }
 
-// refund makes one request to the provider.
-func (e *Engine) refund(ctx context.Context, l Lease, p permit) finding {
+// refund makes one request to the provider, of which no byte is written after notAfter.
+func (e *Engine) refund(ctx context.Context, l Lease, p permit, notAfter clocks.Moment) finding {
 	f := finding{lease: l, source: sourceRefund}
 	provider := e.providerOf(l.Operation)
 	if provider == nil {
@@ -124,15 +128,17 @@ func (e *Engine) refund(ctx context.Context, l Lease, p permit) finding {
 		e.logNoOutcome(l, "refund", f.kind, "")
 		return f
 	}
-	if !l.alive(e.config.Lease) { // suspended since it passed the gate: ctx, which ends then, may not have noticed yet
+	if notAfter.Passed() { // stopped since it passed the gate: no use in a connection
 		p.drop()
-		f.kind = ErrorNotSent
+		f.kind, f.unwritten = ErrorNotSent, true
 		return f
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.config.ProviderTimeout)
 	defer cancel()
-	f.result, f.kind = e.called(p, "refund", l)(provider.setup.Provider.Refund(ctx, l.request()))
-	return f
+	r := l.request()
+	r.NotAfter = notAfter
+	result, err := provider.setup.Provider.Refund(ctx, r)
+	return e.called(f, p, "refund", result, err)
 }
 
 // lookup reads the provider's books.
@@ -146,34 +152,32 @@ func (e *Engine) lookup(ctx context.Context, l Lease) finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.lookupDeadline())
 	defer cancel()
-	f.result, f.kind = e.called(nil, "lookup", l)(provider.setup.Provider.Lookup(ctx, l.request()))
-	return f
+	result, err := provider.setup.Provider.Lookup(ctx, l.request())
+	return e.called(f, nil, "lookup", result, err)
 }
 
-// called turns a provider's answer into a finding's result and kind, and reports it to the breaker that gave the permit.
-func (e *Engine) called(p permit, call string, l Lease) func(ProviderResult, error) (ProviderResult, ErrorKind) {
-	return func(result ProviderResult, err error) (ProviderResult, ErrorKind) {
-		kind, requestID := kindOf(err)
-		if kind == "" && !isName(result.ProviderRefundID) {
-			kind, requestID = ErrorUnknown, result.RequestID // a refund that can not be named can not be recorded
-		}
-		name := deref(l.Operation.Provider)
-		e.metrics.calls.WithLabelValues(name, call, callLabel(result, kind)).Inc()
-		switch kind {
-		case "", ErrorNotFound, ErrorContradictory:
-			p.used(nil)
-		default:
-			p.used(err)
-			e.logNoOutcome(l, call, kind, requestID)
-		}
-		if kind != "" {
-			result = ProviderResult{RequestID: requestID}
-		}
-		if !isName(result.RequestID) {
-			result.RequestID = ""
-		}
-		return result, kind
+// called is f with a provider's answer, which it reports to the breaker that gave the permit.
+func (e *Engine) called(f finding, p permit, call string, result ProviderResult, err error) finding {
+	failure := failureOf(err)
+	if failure.Kind == "" && !isName(result.ProviderRefundID) {
+		failure = ProviderError{Kind: ErrorUnknown, RequestID: result.RequestID} // what can not be named can not be recorded
 	}
+	f.result, f.kind, f.retryAfter = result, failure.Kind, failure.RetryAfter
+	f.unwritten = failure.Kind == ErrorNotSent && failure.Unwritten
+	e.metrics.calls.WithLabelValues(deref(f.lease.Operation.Provider), call, callLabel(f.result, f.kind)).Inc()
+	if f.answered() {
+		p.used(nil)
+	} else {
+		p.used(err)
+		e.logNoOutcome(f.lease, call, f.kind, failure.RequestID)
+	}
+	if f.kind != "" {
+		f.result = ProviderResult{RequestID: failure.RequestID}
+	}
+	if !isName(f.result.RequestID) {
+		f.result.RequestID = ""
+	}
+	return f
 }
 
 // logNoOutcome says that a call brought none; where our credentials are refused, that an operator must act. What the provider
@@ -210,16 +214,16 @@ func callLabel(result ProviderResult, kind ErrorKind) string {
 	return string(result.Outcome)
 }
 
-// kindOf tells an error's kind; what no implementation should return is unknown.
-func kindOf(err error) (ErrorKind, string) {
+// failureOf is an error's kind and what came with it; what no implementation should return is unknown.
+func failureOf(err error) ProviderError {
 	var failure *ProviderError
 	switch {
 	case err == nil:
-		return "", ""
+		return ProviderError{}
 	case errors.As(err, &failure):
-		return failure.Kind, failure.RequestID
+		return *failure
 	default:
-		return ErrorUnknown, ""
+		return ProviderError{Kind: ErrorUnknown}
 	}
 }
 
@@ -244,13 +248,24 @@ func (e *Engine) providerOf(o Operation) *provider {
 	return e.providers[*o.Provider]
 }
 
-// backoff is how long until reconciliation looks again; negative means never.
+// nextCheck is how long until reconciliation looks again, not before the provider wants to be asked; negative means never.
+func (e *Engine) nextCheck(s schedule, attempts int, f finding) time.Duration {
+	wait := e.backoff(s, attempts)
+	if wait < 0 {
+		return wait
+	}
+	return max(wait, min(f.retryAfter, maxRetryAfter))
+}
+
+// maxRetryAfter is the longest wait that a provider may ask for: a refund without an outcome is somebody's money.
+const maxRetryAfter = time.Hour
+
 func (e *Engine) backoff(s schedule, attempts int) time.Duration {
 	switch s {
 	case nextNow:
 		return 0
 	case nextLag:
-		return e.config.ListingLag + time.Second
+		return max(e.config.ListingLag, e.config.ListingLag+time.Second) // it may be as long as a duration can be
 	case nextSlowest:
 		return e.config.BackoffMax
 	case nextRest:
@@ -260,6 +275,17 @@ func (e *Engine) backoff(s schedule, attempts int) time.Duration {
 	case nextNever:
 		return -time.Millisecond
 	default:
-		return min(e.config.BackoffMin<<min(attempts-1, 20), e.config.BackoffMax)
+		return doubled(e.config.BackoffMin, attempts-1, e.config.BackoffMax)
 	}
+}
+
+// doubled is d doubled n times, but no more than limit.
+func doubled(d time.Duration, n int, limit time.Duration) time.Duration {
+	for ; n > 0 && d < limit/2; n-- {
+		d *= 2
+	}
+	if n > 0 {
+		return limit
+	}
+	return min(d, limit)
 }

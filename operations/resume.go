@@ -84,6 +84,7 @@ func (c *call) resolved(r Resolution) (Receipt, error) {
 		err = &Refusal{Err: ErrDeclined, Operation: &op}
 	case op.State == StateReserved && !r.untouched:
 		receipt, err = c.pending(op), nil // whoever has the lease now, this call ends without an outcome
+		receipt.RetryAfter = max(receipt.RetryAfter, r.retryAfter)
 	}
 	return receipt, err
 }

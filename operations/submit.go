@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
 )
 
@@ -84,7 +85,7 @@ type call struct {
 	fingerprint string
 	refundID    string
 	queued      time.Time
-	began       time.Time // of its transaction: its lease counts from no later
+	began       clocks.Moment // of its transaction: its lease counts from no later
 }
 
 func (c *call) orderKey() OrderKey { return OrderKey{TenantID: c.TenantID, OrderID: c.OrderID} }

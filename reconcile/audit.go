@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"refundd/internal/pgtx"
 )
 
 // maxLies is how many lies a report names; the rest are counted.
@@ -68,13 +70,8 @@ func (r *Report) lie(l Lie) {
 // error says that the audit could not be done, nothing about the books.
 func Audit(ctx context.Context, pool *pgxpool.Pool) (Report, error) {
 	var report Report
-	snapshot := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err := pgx.BeginTxFunc(ctx, pool, snapshot, func(tx pgx.Tx) error {
+	err := pgtx.Snapshot(ctx, pool, func(tx *pgtx.Tx) error {
 		report = Report{}
-		// A proof takes as long as the books are long: the service's statement_timeout is for requests.
-		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0; SET LOCAL jit = off; SET LOCAL work_mem = '64MB'`); err != nil {
-			return fmt.Errorf("prepare: %w", err)
-		}
 		if err := auditOperations(ctx, tx, &report); err != nil {
 			return fmt.Errorf("read operations: %w", err)
 		}

@@ -108,7 +108,7 @@ func (c *Collector) snapshot() snapshot {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
 	defer cancel()
 	s := snapshot{count: make(map[operations.State]int64), oldest: make(map[operations.State]float64), due: make(map[string]int64)}
-	s.read = pgtx.Read(ctx, c.pool, func(b *pgx.Batch) { s.queue(b, c.providers) }) == nil // why not, the service's own log tells
+	s.read = pgtx.Glimpse(ctx, c.pool, func(b *pgx.Batch) { s.queue(b, c.providers) }) == nil // why not, the service's own log tells
 	c.at, c.last = time.Now(), s
 	return s
 }

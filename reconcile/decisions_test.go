@@ -105,8 +105,7 @@ func TestRun_LookupFindsNothing(t *testing.T) {
 
 	t.Run("NeverSent_IsSentWithoutALook", func(t *testing.T) {
 		b := newBench(t, 0)
-		b.faults(`"mode":"refuse","count":1`)
-		b.submit("K")
+		b.submitAway("K")
 		b.exec(`UPDATE refund_operations SET provider_key_expires_at = '-infinity'`) // a key that the provider can not know is new
 		b.run(Summary{Claimed: 1, Succeeded: 1, Resent: 1})
 		b.expect("K", "succeeded", "hold settle", 1)

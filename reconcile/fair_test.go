@@ -37,7 +37,7 @@ func newNeighbour(t *testing.T) (*neighbour, func(*operations.Config)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { client.Close(); web.Close(); _ = server.Close() })
+	t.Cleanup(func() { web.Close(); _ = server.Close() })
 	return n, func(c *operations.Config) {
 		c.Providers["other"] = operations.ProviderSetup{Provider: client, KeyRetention: simulator.KeyRetention, MaxKeyLength: simulator.MaxKeyLength}
 	}

@@ -96,7 +96,7 @@ func (b *bench) newEngine(change ...func(*operations.Config)) *operations.Engine
 			b.t.Errorf("engine: %v", err)
 		}
 	})
-	b.t.Cleanup(func() { stop(); running.Wait(); client.Close() })
+	b.t.Cleanup(func() { stop(); running.Wait() })
 	return e
 }
 
@@ -165,6 +165,16 @@ func (b *bench) submit(id string) {
 	b.exec(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref)
 		VALUES ('acme', 'order-' || $1::text, 'EUR', 1000, 'simulator', $1)`, id)
 	b.again(id)
+}
+
+// submitAway asks for it through a process whose provider is out of reach, so that not a byte of it is sent.
+func (b *bench) submitAway(id string) {
+	b.t.Helper()
+	url, engine := b.url, b.engine
+	b.url = "http://127.0.0.1:1" // nobody listens
+	b.engine = b.newEngine()
+	b.submit(id)
+	b.url, b.engine = url, engine
 }
 
 // again asks once more.

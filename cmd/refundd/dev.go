@@ -80,7 +80,7 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder, serves 
 		return err
 	}
 	record := devRecord{
-		URL: reachable(public), AdminURL: reachable(admin), DatabaseURL: postgres.url, TenantID: devTenant, APIKey: secrets.APIKey,
+		URL: reachable(public), AdminURL: reachable(admin), DatabaseURL: libpqURL(postgres.url), TenantID: devTenant, APIKey: secrets.APIKey,
 	}
 	if d.SimulatorURL != "" {
 		record.SimulatorURL = &d.SimulatorURL

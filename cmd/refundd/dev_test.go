@@ -173,25 +173,59 @@ func ownerMayCreateDatabases(t *testing.T, url string) {
 	}
 }
 
-var tourComment = regexp.MustCompile(`(?m)^# \d+\. .*?: (\d{3})[ ,.].*\n(curl .*)$`)
+var tourComment = regexp.MustCompile(`(?m)^# \d+\. .*: (\d{3})(?: \(again: (\d{3})\))?\.\n(curl .*)$`)
 
+// printedTour is the tour as dev printed it: status at the first time, at later ones, command.
+func (d devRun) printedTour(t *testing.T) [][]string {
+	t.Helper()
+	want := len(tourOf(d.record))
+	var steps [][]string
+	eventually(t, "the tour", func() bool {
+		steps = tourComment.FindAllStringSubmatch(d.stdout.String(), -1)
+		return len(steps) == want
+	})
+	if want == len(tourSteps()) {
+		t.Fatal("the tour leaves the simulator out")
+	}
+	return steps
+}
+
+// paste runs each command as a newcomer does and checks the status that its comment promises.
+func paste(t *testing.T, steps [][]string, again bool) {
+	t.Helper()
+	for _, step := range steps {
+		status := step[1]
+		if again && step[2] != "" {
+			status = step[2]
+		}
+		out, err := exec.CommandContext(t.Context(), "bash", "-c", step[3]).CombinedOutput() // #nosec G204 -- our own tour
+		if err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 "+status+" ") {
+			t.Errorf("%s\nprints (%v), instead of %s:\n%s", step[3], err, status, out)
+		}
+	}
+}
+
+// TestDev_PrintsATourThatWorksAsPrinted pastes it, pastes it again, and after a restart the old one and the new one.
 func TestDev_PrintsATourThatWorksAsPrinted(t *testing.T) {
 	t.Parallel()
 	db := testdb.Empty(t)
 	folder := dataFolder(t)
+	first := awaitDev(t, startDev(t, folder, "DATABASE_URL="+db.URL), folder)
+	old := first.printedTour(t)
+	paste(t, old, false)
+	paste(t, old, true)
+	if armed := (caller{url: *first.record.SimulatorURL}).expect(t, 200, "GET", "/_faults", ""); !strings.Contains(armed.body, `"faults":[]`) {
+		t.Errorf("the tour leaves a fault armed: %s", armed.body)
+	}
+	first.signal(t, syscall.SIGTERM)
+	first.wait(t, time.Minute)
 	d := awaitDev(t, startDev(t, folder, "DATABASE_URL="+db.URL), folder)
-	want := len(tourOf(d.record))
-	eventually(t, "the tour", func() bool { return strings.Count(d.stdout.String(), "\ncurl ") == want })
-	steps := tourComment.FindAllStringSubmatch(d.stdout.String(), -1)
-	if len(steps) != want || want == len(tourSteps()) {
-		t.Fatalf("%d of %d steps name a status in:\n%s", len(steps), want, d.stdout)
+	moved := strings.NewReplacer(first.record.URL, d.record.URL, *first.record.SimulatorURL, *d.record.SimulatorURL) // ports of tests are free ones
+	for i := range old {
+		old[i][3] = moved.Replace(old[i][3])
 	}
-	for _, step := range steps {
-		out, err := exec.CommandContext(t.Context(), "bash", "-c", step[2]).CombinedOutput() // #nosec G204 -- our own tour
-		if err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 "+step[1]+" ") {
-			t.Errorf("%s\nprints (%v), instead of %s:\n%s", step[2], err, step[1], out)
-		}
-	}
+	paste(t, old, true)
+	paste(t, d.printedTour(t), false)
 	succeed(t, db.URL, "audit")
 
 	left := make(chan struct{})

@@ -70,9 +70,9 @@ func (p *devPostgres) start(ctx context.Context, folder *devFolder) (err error) 
 }
 
 func createDatabase(ctx context.Context, url string) error {
-	conn, err := pgx.Connect(ctx, url)
+	conn, err := database{url}.conn(ctx)
 	if err != nil {
-		return fmt.Errorf("create database: %w", err)
+		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var exists bool
@@ -104,9 +104,9 @@ func (p *devPostgres) stop() {
 // createRole makes the login that the service works as: no more rights than refundd_service has, and the timeouts that a
 // server in production has.
 func (p *devPostgres) createRole(ctx context.Context, s devSecrets) error {
-	conn, err := pgx.Connect(ctx, p.url)
+	conn, err := database{p.url}.conn(ctx)
 	if err != nil {
-		return connectFault(err)
+		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var exists bool
@@ -137,7 +137,7 @@ func (p *devPostgres) createRole(ctx context.Context, s devSecrets) error {
 func (p *devPostgres) hangUp(role string, served <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), devStop)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, p.url) // now, since it may take a while
+	conn, err := database{p.url}.conn(ctx) // now, since it may take a while
 	if err != nil {
 		return
 	}

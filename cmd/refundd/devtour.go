@@ -3,15 +3,19 @@ package main
 import (
 	"fmt"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
-// step is one command of the tour.
+// step is one command of the tour. It works whenever it is pasted, also a second time, and leaves nothing armed.
 type step struct {
-	says string // what it shows and answers
-	curl string // everything after curl's standing options; URLs and key are filled in
+	says         string // what it shows
+	first, again int    // the HTTP status at the first time, and at later ones
+	call         string // of curl; URLs, names and key are filled in
+	lost         bool   // the provider hangs up instead of answering, if it is asked
 }
 
-// tourOf is the tour through what r tells of.
+// tourOf is the tour through what r tells of: the calls that every integrator needs, then what refundd is for.
 func tourOf(r devRecord) []step {
 	if r.SimulatorURL == nil {
 		return tourSteps()
@@ -19,71 +23,81 @@ func tourOf(r devRecord) []step {
 	return append(tourSteps(), simulatorSteps()...)
 }
 
+const refundOnce = `-X POST {url}/v1/refunds -d '{"operation_id":"{name}-1","order_id":"{name}","amount_cents":6000}'`
+
 func tourSteps() []step {
 	return []step{
-		{"Refund an approved operation: 201, status processed. (After a restart it was done before: 200.)",
-			`-X POST {url}/v1/refunds -d '{"operation_id":"op-1001-a","order_id":"A-1001","amount_cents":6000}'`},
-		{"The same again, as a client does whose answer was lost: 200, already_processed, the first receipt; no money moves.",
-			`-X POST {url}/v1/refunds -d '{"operation_id":"op-1001-a","order_id":"A-1001","amount_cents":6000}'`},
-		{"The same operation for another amount: 422 operation_id_conflict, refused for good.",
-			`-X POST {url}/v1/refunds -d '{"operation_id":"op-1001-a","order_id":"A-1001","amount_cents":5000}'`},
-		{"Another approved 6000 of the same order, which has 4000 left: 422 amount_exceeds_refundable.",
-			`-X POST {url}/v1/refunds -d '{"operation_id":"op-1001-b","order_id":"A-1001","amount_cents":6000}'`},
-		{"What nobody approved: 404 authorization_not_found.",
-			`-X POST {url}/v1/refunds -d '{"operation_id":"op-nobody","order_id":"A-1003","amount_cents":100}'`},
-		{"Withdraw an approval: 200. Run it and the next one at the same time: exactly one of the two wins.",
-			`-X POST {url}/v1/authorizations/op-1003-a/revoke -d '{"revoked_by":"you"}'`},
-		{"Execute what was withdrawn: 422 authorization_revoked.",
-			`-X POST {url}/v1/refunds -d '{"operation_id":"op-1003-a","order_id":"A-1003","amount_cents":2500}'`},
-		{"The order's refunds: 200, one of 6000.",
-			`'{url}/v1/refunds?order_id=A-1001'`},
-		{"The order: 200, refundable_cents 4000.",
-			`{url}/v1/orders/A-1001`},
+		{says: "Register an order: a captured payment of 100.00 dollars", first: 201, again: 200,
+			call: `-X PUT {url}/v1/orders/{name} -d '{"currency":"USD","captured_cents":10000}'`},
+		{says: "Approve a refund; the approval's id is the operation id", first: 201, again: 200,
+			call: `-X PUT {url}/v1/authorizations/{name}-1 -d '{"case_id":"case-1","order_id":"{name}","amount_cents":6000,"approved_by":"you"}'`},
+		{says: "Refund it: status processed", first: 201, again: 200, call: refundOnce},
+		{says: "The same again, as a client does whose answer was lost: already_processed, no money moves", first: 200, again: 200, call: refundOnce},
+		{says: "The same operation for another amount: operation_id_conflict, refused for good", first: 422, again: 422,
+			call: `-X POST {url}/v1/refunds -d '{"operation_id":"{name}-1","order_id":"{name}","amount_cents":5000}'`},
+		{says: "What nobody approved: authorization_not_found", first: 404, again: 404,
+			call: `-X POST {url}/v1/refunds -d '{"operation_id":"{name}-2","order_id":"{name}","amount_cents":100}'`},
+		{says: "The order: refundable_cents is 4000", first: 200, again: 200, call: `{url}/v1/orders/{name}`},
 	}
 }
+
+const refundAtProvider = `-X POST {url}/v1/refunds -d '{"operation_id":"{name}-s-1","order_id":"{name}-s","amount_cents":7500}'`
 
 // simulatorSteps need a simulator.
 func simulatorSteps() []step {
 	return []step{
-		{"A refund through a payment provider, here the simulated one: 201, with its provider_refund_id. (After a restart: 200.)",
-			`-X POST {url}/v1/refunds -d '{"operation_id":"op-3001-a","order_id":"S-3001","amount_cents":7500}'`},
-		{"Tell the provider to refund but to hang up instead of answering, once: 200.",
-			`-X POST {simulator}/_faults -d '{"mode":"drop_after","count":1}'`},
-		{"Refund through it: 202, pending, money_moved unknown. Nobody knows, so that nothing is believed. (After a restart: 200.)",
-			`-X POST {url}/v1/refunds -d '{"operation_id":"op-3002-a","order_id":"S-3002","amount_cents":4000}'`},
-		{"Find out now, as refundd reconcile would from cron: 200, succeeded, by what the provider's books show.",
-			`-X POST {url}/v1/refunds/op-3002-a/reconcile`},
-		{"The same refund again: 200, already_processed. It was paid once.",
-			`-X POST {url}/v1/refunds -d '{"operation_id":"op-3002-a","order_id":"S-3002","amount_cents":4000}'`},
-		{"The provider's own books: 200, each refund once.",
-			`{simulator}/_ledger`},
+		{says: "An order whose money a payment provider moves, here the simulated one", first: 201, again: 200,
+			call: `-X PUT {url}/v1/orders/{name}-s -d '{"currency":"USD","captured_cents":7500,"provider":"simulator","provider_payment_ref":"{name}"}'`},
+		{says: "Approve its refund", first: 201, again: 200,
+			call: `-X PUT {url}/v1/authorizations/{name}-s-1 -d '{"case_id":"case-2","order_id":"{name}-s","amount_cents":7500,"approved_by":"you"}'`},
+		{says: "Refund it while the provider pays but hangs up: pending, money_moved unknown; nothing is guessed", first: 202, again: 200,
+			call: refundAtProvider, lost: true},
+		{says: "Find out now, as refundd reconcile does from cron: succeeded, by what the provider's books show", first: 200, again: 200,
+			call: `-X POST {url}/v1/refunds/{name}-s-1/reconcile`},
+		{says: "The same refund again: already_processed. It was paid once", first: 200, again: 200, call: refundAtProvider},
+		{says: "The provider's own books: each refund once", first: 200, again: 200, call: `{simulator}/_ledger`},
 	}
 }
 
-// tour is what dev prints once it serves: commands to copy and paste, key and address included.
+// tour is what dev prints once it serves: commands to copy and paste, key and address included, on names that no earlier
+// start used.
 func tour(r devRecord) string {
+	name := "tour-" + uuid.NewString()[:8]
 	var b strings.Builder
 	fmt.Fprintf(&b, "refundd serves on %s (contract: %s/openapi.yaml, metrics: %s/metrics)\n", r.URL, r.URL, r.AdminURL)
-	b.WriteString("Try it from another terminal; Ctrl-C here stops everything.\n")
+	b.WriteString("Try it from another terminal, as often as you like; Ctrl-C here stops everything.\n")
 	for i, s := range tourOf(r) {
-		fmt.Fprintf(&b, "\n# %d. %s\n%s\n", i+1, s.says, s.command(r))
+		status := fmt.Sprint(s.first)
+		if s.again != s.first {
+			status += fmt.Sprintf(" (again: %d)", s.again)
+		}
+		fmt.Fprintf(&b, "\n# %d. %s: %s.\n%s\n", i+1, s.says, status, s.command(r, name))
 	}
 	b.WriteString("\n")
 	return b.String()
 }
 
 // command is one line for a shell; it prints the status line, the headers and the body.
-func (s step) command(r devRecord) string {
-	options := "curl -sS -i"
-	if strings.Contains(s.curl, "{url}") {
-		options += fmt.Sprintf(" -H 'Authorization: Bearer %s'", r.APIKey)
+func (s step) command(r devRecord, name string) string {
+	line := "curl -sS -i" + s.options() + " " + s.call + "; echo"
+	if s.lost {
+		line = `curl -sS -o /dev/null {simulator}/_faults -H 'Content-Type: application/json' -d '{"mode":"drop_after","count":1}'; ` +
+			line + `; curl -sS -o /dev/null -X DELETE {simulator}/_faults`
 	}
-	if strings.Contains(s.curl, " -d ") {
+	simulator := ""
+	if r.SimulatorURL != nil {
+		simulator = *r.SimulatorURL
+	}
+	return strings.NewReplacer("{url}", r.URL, "{key}", r.APIKey, "{name}", name, "{simulator}", simulator).Replace(line)
+}
+
+func (s step) options() string {
+	var options string
+	if strings.Contains(s.call, "{url}") {
+		options += " -H 'Authorization: Bearer {key}'"
+	}
+	if strings.Contains(s.call, " -d ") {
 		options += " -H 'Content-Type: application/json'"
 	}
-	call := strings.ReplaceAll(s.curl, "{url}", r.URL)
-	if r.SimulatorURL != nil {
-		call = strings.ReplaceAll(call, "{simulator}", *r.SimulatorURL)
-	}
-	return options + " " + call + "; echo"
+	return options
 }

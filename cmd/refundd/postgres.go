@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"refundd/internal/pgtx"
 	"refundd/migrations"
 )
 
@@ -47,7 +49,7 @@ func (d database) config(size int32) (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := pgxpool.ParseConfig(url)
+	config, err := pgtx.Config(url)
 	if err != nil {
 		return nil, connectFault(err)
 	}
@@ -89,7 +91,7 @@ func connect(ctx context.Context, config *pgxpool.Config) (*pgxpool.Pool, error)
 		pool.Close()
 		return nil, connectFault(err)
 	}
-	if err := migrations.Check(ctx, pool); err != nil {
+	if err := pgtx.Snapshot(ctx, pool, func(tx *pgtx.Tx) error { return migrations.Check(ctx, tx) }); err != nil {
 		pool.Close()
 		return nil, err
 	}
@@ -107,6 +109,9 @@ func (d database) conn(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
 		return nil, connectFault(err)
+	}
+	if err := pgtx.Session(ctx, conn); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
 	}
 	return conn, nil
 }

@@ -111,7 +111,7 @@ func (r reconcileCmd) admin(ctx context.Context, c console, pool *pgxpool.Pool, 
 	if r.Every == 0 || r.AdminAddr == "" {
 		return func(context.Context) error { return nil }, nil
 	}
-	handler, err := api.NewAdmin(api.AdminConfig{Gatherer: registry, Logger: c.log, Ready: pool.Ping})
+	handler, err := api.NewAdmin(api.AdminConfig{Gatherer: registry, Logger: c.log, Ready: newReadiness(pool).check})
 	if err != nil {
 		return nil, fmt.Errorf("make admin api: %w", err)
 	}

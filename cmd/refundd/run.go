@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -30,7 +31,7 @@ type commandLine struct {
 	Keys        keysCmd        `cmd:"" help:"Create, list, revoke and rotate API keys."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running server whether it is alive."`
 	Bench       benchCmd       `cmd:"" help:"Put a deployment under load, measure it, and prove that its answers were true."`
-	Simulator   simulatorCmd   `cmd:"" hidden:"" help:"Simulate a payment provider, for bench."`
+	Simulator   simulatorCmd   `cmd:"" help:"Simulate a payment provider, for tests and load."`
 	Version     versionCmd     `cmd:"" help:"Print the version of this program."`
 }
 
@@ -59,7 +60,7 @@ func dispatch(ctx context.Context, args []string, getenv func(string) string, c 
 	helped := false
 	parser, err := kong.New(&commandLine{},
 		kong.Name("refundd"),
-		kong.Description("Gives money back at most once per approved refund. Every --some-flag may be set as REFUNDD_SOME_FLAG; --database-url as DATABASE_URL."),
+		kong.Description("Gives money back at most once per approved refund. Every --some-flag may be set as REFUNDD_SOME_FLAG; --database-url as DATABASE_URL. refundd help COMMAND tells more of one."),
 		kong.Writers(c.stdout, c.stderr),
 		kong.Exit(func(int) { helped = true }), // --help is the one that exits
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
@@ -70,7 +71,7 @@ func dispatch(ctx context.Context, args []string, getenv func(string) string, c 
 	if err != nil {
 		return fmt.Errorf("read the command line's grammar: %w", err)
 	}
-	command, err := parser.Parse(args)
+	command, err := parser.Parse(asFlags(args))
 	if helped {
 		return nil
 	}
@@ -78,6 +79,19 @@ func dispatch(ctx context.Context, args []string, getenv func(string) string, c 
 		return usage("%s (see refundd --help)", foreign(err))
 	}
 	return command.Run()
+}
+
+// asFlags takes what people try first: help, help COMMAND and --version.
+func asFlags(args []string) []string {
+	switch {
+	case slices.Equal(args, []string{"help", "help"}):
+		return []string{"--help"}
+	case len(args) > 0 && args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	case len(args) == 1 && args[0] == "--version":
+		return []string{"version"}
+	}
+	return args
 }
 
 // environment sets a flag that the command line leaves out from its variable.

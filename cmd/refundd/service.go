@@ -68,8 +68,10 @@ func (f serviceFlags) grace() time.Duration { return min(serveGrace, f.RequestTi
 type service struct {
 	log      *slog.Logger
 	pool     *pgxpool.Pool
+	writes   *readiness
 	engine   *operations.Engine
 	keys     *access.Keys
+	registry *prometheus.Registry
 	handler  api.API
 	api      *http.Server
 	admin    *http.Server
@@ -87,6 +89,7 @@ func newRegistry(c console, pool *pgxpool.Pool, providers []string) *prometheus.
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		c.lostLines(),
+		thisBuild().collector(),
 		poolCollector{pool},
 		reconcile.NewCollector(pool, providers...),
 	)
@@ -97,8 +100,9 @@ func newRegistry(c console, pool *pgxpool.Pool, providers []string) *prometheus.
 func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error) {
 	log := c.log
 	cut, cutOff := context.WithCancel(context.Background())
-	s := &service{log: log, pool: pool, cutOff: cutOff}
+	s := &service{log: log, pool: pool, writes: newReadiness(pool), cutOff: cutOff}
 	registry := newRegistry(c, pool, f.names())
+	s.registry = registry // which the operator's guide is held against
 	var err error
 	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue); err != nil {
 		return nil, err
@@ -132,12 +136,12 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	return s, nil
 }
 
-// ready is what /readyz asks: not once a shutdown began, and not without the database.
+// ready is what /readyz asks: not once a shutdown began, and not while a write could not succeed.
 func (s *service) ready(ctx context.Context) error {
 	if s.draining.Load() {
 		return operations.ErrOverloaded
 	}
-	return s.pool.Ping(ctx)
+	return s.writes.check(ctx)
 }
 
 // partingWhileDraining asks each client whose request is answered to connect anew for its next one: to another replica.
@@ -174,7 +178,7 @@ func (s *service) run(ctx context.Context, public, admin net.Listener, grace tim
 		defer stop()
 		defer func() { <-reconciled }() // what it has in hand needs the engine
 		defer endDue()
-		s.log.Info("serving", "addr", public.Addr().String(), "admin_addr", admin.Addr().String())
+		s.log.Info("serving", "addr", public.Addr().String(), "admin_addr", admin.Addr().String(), "build", thisBuild())
 		if err := serving(); err != nil {
 			s.shutdown(grace)
 			return err

@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/jackc/pgx/v5"
+
+	"refundd/internal/pgtx"
 )
 
 type showCmd struct {
@@ -40,8 +42,7 @@ func (s showCmd) Run(ctx context.Context, c console) error {
 	}
 	defer pool.Close()
 	var found record
-	options := pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-	err = pgx.BeginTxFunc(ctx, pool, options, func(tx pgx.Tx) error {
+	err = pgtx.Snapshot(ctx, pool, func(tx *pgtx.Tx) error {
 		tenant, err := s.findTenant(ctx, tx)
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -86,6 +87,7 @@ func TestRun_RefusesWrongUseInOneSentence(t *testing.T) {
 		{"port out of range", []string{nowhere}, []string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:70000"}, "--admin-addr"},
 		{"no tenant", []string{nowhere}, []string{"keys", "create", "--scopes", "read"}, "--tenant"},
 		{"no scopes", []string{nowhere}, []string{"keys", "create", "--tenant", "t"}, "--scopes"},
+		{"help with what is not", nil, []string{"help", "refund"}, "unexpected argument refund"},
 		{"no operation", []string{nowhere}, []string{"show"}, "operation-id"},
 		{"health of nothing", nil, []string{"healthcheck", "--url", "here"}, "--url must be"},
 		{"dev on no URL", []string{"DATABASE_URL=host=127.0.0.1 password=" + planted}, []string{"dev", "--addr", "127.0.0.1:0", "--data", t.TempDir()}, "dev needs DATABASE_URL as a URL"},
@@ -172,9 +174,12 @@ func TestServe_AcceptsANewerSchema(t *testing.T) {
 
 func TestRun_HelpsOnStdout(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"keys", "create", "--help"}} {
+	for _, args := range [][]string{
+		{"--help"}, {"serve", "--help"}, {"keys", "create", "--help"}, {"help"}, {"help", "serve"}, {"help", "keys", "create"}, {"help", "help"},
+	} {
 		r := command(t, nil, args...)
-		if r.code != 0 || !strings.HasPrefix(r.stdout, "Usage: refundd") || r.stderr != "" {
+		usage := strings.TrimSpace("Usage: refundd " + strings.Trim(strings.Join(args, " "), "-help "))
+		if r.code != 0 || !strings.HasPrefix(r.stdout, usage) || r.stderr != "" {
 			t.Errorf("%v: exits %d, stdout %q, stderr %q", args, r.code, r.stdout, r.stderr)
 		}
 	}
@@ -182,8 +187,11 @@ func TestRun_HelpsOnStdout(t *testing.T) {
 
 func TestVersion_NamesTheProgram(t *testing.T) {
 	t.Parallel()
-	if r := command(t, nil, "version"); r.code != 0 || !strings.HasPrefix(r.stdout, "refundd ") {
-		t.Errorf("exits %d: %q", r.code, r.stdout)
+	for _, args := range []string{"version", "--version"} {
+		r := command(t, nil, args)
+		if r.code != 0 || !regexp.MustCompile(`^refundd \S+ \(revision \S+\) go1\S+\n$`).MatchString(r.stdout) || r.stderr != "" {
+			t.Errorf("%s exits %d: %q, %q", args, r.code, r.stdout, r.stderr)
+		}
 	}
 }
 

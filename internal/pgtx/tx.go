@@ -3,6 +3,8 @@ package pgtx
 import (
 	"context"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -11,20 +13,47 @@ import (
 // Tx is a pgx.Tx that begins with its first statement: BEGIN, the settings and a first batch are one round trip.
 type Tx struct {
 	conn         *pgx.Conn
+	session      *session
+	terms        terms
 	begun, ended bool
 }
 
-// opening queues what a transaction begins with, and answers how many statements that is.
+// terms are how a transaction begins.
+type terms struct {
+	begin    string
+	settings string
+}
+
+// A standby refuses READ WRITE: what is not on the primary is not the truth of now.
+const readWrite = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+
+func newTx(conn *pgx.Conn, t terms) *Tx {
+	return &Tx{conn: conn, session: sessionOf(conn), terms: t}
+}
+
+// opening queues what a transaction begins with, and returns how many statements that is.
 func (t *Tx) opening(b *pgx.Batch) int {
 	t.begun = true
-	b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED")
-	queueSettings(t.conn, b)
+	b.Queue(t.terms.begin)
+	b.Queue(t.terms.settings)
+	if t.session.plansAreOld() {
+		b.Queue("DISCARD PLANS")
+	}
 	return b.Len()
 }
 
-func (t *Tx) begin(ctx context.Context) error {
+func (t *Tx) start(ctx context.Context) error {
 	if t.begun {
 		return nil
+	}
+	if !speaksPlainly(t.conn.PgConn()) {
+		t.begun = true
+		sql := t.terms.begin + "; SET LOCAL client_encoding = 'UTF8'; SET LOCAL standard_conforming_strings = on"
+		if _, err := t.conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
+			return err
+		}
+		_, err := t.conn.Exec(ctx, t.terms.settings)
+		return err
 	}
 	b := &pgx.Batch{}
 	t.opening(b)
@@ -33,7 +62,13 @@ func (t *Tx) begin(ctx context.Context) error {
 
 // SendBatch sends b, behind the opening where it is the transaction's first. An error is met again by whoever reads the results.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if !t.begun && (!t.session.mayGoWithBegin(b) || !speaksPlainly(t.conn.PgConn())) {
+		if err := t.start(ctx); err != nil {
+			return unsent{err}
+		}
+	}
 	if t.begun {
+		t.session.remember(b)
 		return t.conn.SendBatch(ctx, b)
 	}
 	all := &pgx.Batch{}
@@ -46,54 +81,76 @@ func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	return results
 }
 
+// Exec implements pgx.Tx.
 func (t *Tx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if err := t.begin(ctx); err != nil {
+	if err := t.start(ctx); err != nil {
 		return pgconn.CommandTag{}, err
 	}
 	return t.conn.Exec(ctx, sql, args...)
 }
 
+// Query implements pgx.Tx.
 func (t *Tx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if err := t.begin(ctx); err != nil {
+	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
 	return t.conn.Query(ctx, sql, args...)
 }
 
+// QueryRow implements pgx.Tx.
 func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if err := t.begin(ctx); err != nil {
-		return failed{err}
+	if err := t.start(ctx); err != nil {
+		return unsent{err}
 	}
 	return t.conn.QueryRow(ctx, sql, args...)
 }
 
-// failed is the row of a query that was not sent.
-type failed struct{ err error }
+const (
+	commit       = "commit"
+	commitLimit  = 5 * time.Second // for a COMMIT, whose wait for the standbys no time limit of Postgres's ends
+	messageLimit = 8 * time.Second // for one that travels with statements
+)
 
-func (f failed) Scan(...any) error { return f.err }
+// errUncertain reports a COMMIT that is not known to have become durable: no answer came in time, or its wait for the
+// synchronous standbys was cut short, so that it stands here and may be lost with this server.
+var errUncertain = errors.New("commit not confirmed")
 
 // CommitWith sends b and the transaction's end in one round trip: what is wrong with a row must be an error of its statement.
 func (t *Tx) CommitWith(ctx context.Context, b *pgx.Batch) error {
 	b.Queue(commit).Exec(committed)
-	if err := t.SendBatch(ctx, b).Close(); err != nil {
-		return err
-	}
-	t.ended = true
-	return nil
+	return t.end(ctx, messageLimit, func(ctx context.Context) error { return t.SendBatch(ctx, b).Close() })
 }
-
-const commit = "commit"
 
 // Commit is an error where Postgres rolled back instead, as it does after a failed statement.
 func (t *Tx) Commit(ctx context.Context) error {
 	if !t.begun || t.ended {
 		return nil
 	}
-	tag, err := t.conn.Exec(ctx, commit)
-	if err != nil {
-		return err
+	return t.end(ctx, commitLimit, func(ctx context.Context) error {
+		tag, err := t.conn.Exec(ctx, commit)
+		if err != nil {
+			return err
+		}
+		return committed(tag)
+	})
+}
+
+// end waits for the transaction's end, but not for ever. Giving up cancels the wait in Postgres too: what was committed
+// becomes visible then, and who reads it waits for the standbys himself.
+func (t *Tx) end(ctx context.Context, limit time.Duration, send func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	err := send(limited)
+	switch {
+	case err == nil && t.session.unreplicated:
+		return errUncertain
+	case err == nil:
+		t.ended = true
+		return nil
+	case limited.Err() != nil && ctx.Err() == nil:
+		return fmt.Errorf("%w in time: %w", errUncertain, err)
 	}
-	return committed(tag)
+	return err
 }
 
 // committed holds COMMIT's own word against it: of a transaction that failed it is ROLLBACK.
@@ -113,15 +170,17 @@ func (t *Tx) Rollback(ctx context.Context) error {
 	return err
 }
 
+// CopyFrom implements pgx.Tx.
 func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
-	if err := t.begin(ctx); err != nil {
+	if err := t.start(ctx); err != nil {
 		return 0, err
 	}
 	return t.conn.CopyFrom(ctx, table, columns, rows)
 }
 
+// Prepare implements pgx.Tx.
 func (t *Tx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if err := t.begin(ctx); err != nil {
+	if err := t.start(ctx); err != nil {
 		return nil, err
 	}
 	return t.conn.Prepare(ctx, name, sql)
@@ -135,3 +194,13 @@ func (t *Tx) LargeObjects() pgx.LargeObjects { return pgx.LargeObjects{} }
 
 // Conn is the connection that the transaction is on.
 func (t *Tx) Conn() *pgx.Conn { return t.conn }
+
+// unsent answers for what was not sent.
+type unsent struct{ err error }
+
+func (u unsent) Scan(...any) error                { return u.err }
+func (u unsent) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, u.err }
+func (u unsent) Query() (pgx.Rows, error)         { return nil, u.err }
+func (u unsent) QueryRow() pgx.Row                { return u }
+func (u unsent) Close() error                     { return u.err }
+func (u unsent) Tx() pgx.Tx                       { return nil }

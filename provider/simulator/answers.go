@@ -2,10 +2,12 @@ package simulator
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
-	"slices"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"refundd/operations"
 )
@@ -32,9 +34,11 @@ var failures = map[string]bool{
 }
 
 var (
-	errTooLong     = errors.New("the answer is too long")
 	errOtherRefund = errors.New("the answer is another refund's")
 	errSeveral     = errors.New("the payment has several refunds of one operation")
+	errNoListing   = errors.New("the answer lists no refunds")
+	errNoName      = errors.New("the refund has no name")
+	errTooLong     = errors.New("the answer, or a refund of it, is too long")
 )
 
 // refund takes a refund that is r's, or a documented decline; everything else is unknown.
@@ -42,7 +46,7 @@ func (e exchanged) refund(r operations.ProviderRequest) (operations.ProviderResu
 	switch e.status {
 	case http.StatusCreated:
 		var body refundBody
-		if err := json.Unmarshal(e.body, &body); err != nil {
+		if err := json.UnmarshalRead(e.body, &body); err != nil {
 			return operations.ProviderResult{}, e.error(operations.ErrorUnknown, err)
 		}
 		if !body.isOf(r) || !body.isAlike(r) {
@@ -51,7 +55,7 @@ func (e exchanged) refund(r operations.ProviderRequest) (operations.ProviderResu
 		return e.result(body)
 	case http.StatusPaymentRequired:
 		var body problem
-		if err := json.Unmarshal(e.body, &body); err != nil {
+		if err := json.UnmarshalRead(e.body, &body); err != nil {
 			return operations.ProviderResult{}, e.error(operations.ErrorUnknown, err)
 		}
 		if declines[body.Code] {
@@ -59,28 +63,80 @@ func (e exchanged) refund(r operations.ProviderRequest) (operations.ProviderResu
 				Outcome: operations.OutcomeDeclined, DeclineCode: body.Code, RequestID: e.requestID,
 			}, nil
 		}
+		return operations.ProviderResult{}, e.error(operations.ErrorUnknown, fmt.Errorf("decline code %.200q", body.Code))
 	}
-	return operations.ProviderResult{}, e.error(operations.ErrorUnknown, e.refusal())
+	return operations.ProviderResult{}, e.refused(operations.ErrorUnknown)
 }
 
 // lookup finds r's refund among those of its payment.
 func (e exchanged) lookup(r operations.ProviderRequest) (operations.ProviderResult, error) {
-	var body struct {
-		Refunds *[]refundBody `json:"refunds"`
+	if e.status != http.StatusOK {
+		return operations.ProviderResult{}, e.refused(operations.ErrorUnknown)
 	}
-	if err := json.Unmarshal(e.body, &body); err != nil || e.status != http.StatusOK || body.Refunds == nil {
-		return operations.ProviderResult{}, e.error(operations.ErrorUnknown, errors.Join(e.refusal(), err))
-	}
-	ours := slices.DeleteFunc(*body.Refunds, func(b refundBody) bool { return !b.isOf(r) })
+	part := &allowance{e.body, maxAnswer}
+	answer := struct {
+		Refunds listing `json:"refunds"`
+	}{listing{of: r, next: part.renew}}
+	err := json.UnmarshalRead(part, &answer)
+	l := answer.Refunds
 	switch {
-	case len(ours) == 0:
+	case err != nil || !l.whole:
+		return operations.ProviderResult{}, e.error(operations.ErrorUnknown, errors.Join(errNoListing, err))
+	case l.n == 0:
 		return operations.ProviderResult{}, e.error(operations.ErrorNotFound, nil)
-	case len(ours) > 1:
+	case l.n > 1:
 		return operations.ProviderResult{}, e.error(operations.ErrorContradictory, errSeveral)
-	case !ours[0].isAlike(r):
+	case !l.ours.isAlike(r):
 		return operations.ProviderResult{}, e.error(operations.ErrorContradictory, errOtherRefund)
 	}
-	return e.result(ours[0])
+	return e.result(l.ours)
+}
+
+// listing is what a payment's refunds come to for one request. They are read one by one, so that they take no more memory
+// than one of them may.
+type listing struct {
+	of    operations.ProviderRequest
+	next  func() // called after each refund
+	ours  refundBody
+	n     int // of refunds that are of's
+	whole bool
+}
+
+// UnmarshalJSONFrom implements json.UnmarshalerFrom.
+func (l *listing) UnmarshalJSONFrom(d *jsontext.Decoder) error {
+	if t, err := d.ReadToken(); err != nil || t.Kind() != '[' {
+		return errors.Join(errNoListing, err)
+	}
+	for d.PeekKind() != ']' {
+		var b refundBody
+		if err := json.UnmarshalDecode(d, &b); err != nil {
+			return err
+		}
+		if b.isOf(l.of) {
+			l.ours, l.n = b, l.n+1
+		}
+		l.next()
+	}
+	_, err := d.ReadToken()
+	l.whole = err == nil
+	return err
+}
+
+// allowance fails once a part has taken more bytes than are left.
+type allowance struct {
+	r    io.Reader
+	left int
+}
+
+func (a *allowance) renew() { a.left = maxAnswer }
+
+func (a *allowance) Read(p []byte) (int, error) {
+	if a.left <= 0 {
+		return 0, errTooLong
+	}
+	n, err := a.r.Read(p[:min(len(p), a.left)])
+	a.left -= n
+	return n, err
 }
 
 // isOf tells whether b is r's by its metadata, its key, or the name that the provider gave it before.
@@ -100,7 +156,7 @@ func (e exchanged) result(b refundBody) (operations.ProviderResult, error) {
 	result := operations.ProviderResult{ProviderRefundID: b.RefundID, RequestID: e.requestID}
 	switch {
 	case b.RefundID == "":
-		return operations.ProviderResult{}, e.error(operations.ErrorUnknown, e.refusal())
+		return operations.ProviderResult{}, e.error(operations.ErrorUnknown, errNoName)
 	case b.Status == statusSucceeded:
 		result.Outcome = operations.OutcomeSucceeded
 	case b.Status == statusPending:
@@ -112,7 +168,7 @@ func (e exchanged) result(b refundBody) (operations.ProviderResult, error) {
 			result.DeclineCode = *b.FailureCode
 		}
 	default:
-		return operations.ProviderResult{}, e.error(operations.ErrorUnknown, e.refusal())
+		return operations.ProviderResult{}, e.error(operations.ErrorUnknown, fmt.Errorf("refund status %.200q", b.Status))
 	}
 	return result, nil
 }

@@ -101,7 +101,7 @@ func TestA31_OverlappingRuns_AskOncePerOperation(t *testing.T) {
 	for i, operation := range all {
 		p.stands(operation, "succeeded", "")
 		wantRequests := []int{2, 1, 2}[i%3]
-		wantAttempts := []map[string]int{{"refund": 2}, {"refund": 1, "lookup": 1}, {"refund": 2, "lookup": 1}}[i%3]
+		wantAttempts := []map[string]int{{"refund": 2, "lookup": 1}, {"refund": 1, "lookup": 1}, {"refund": 2, "lookup": 1}}[i%3]
 		got := p.attempts(operation)
 		if requests[p.ProviderKey(operation)] != wantRequests || fmt.Sprint(got) != fmt.Sprint(wantAttempts) {
 			t.Errorf("%s was sent %d times, want %d; its history tells of %v, want %v", operation,

@@ -313,12 +313,39 @@ func TestA26_TheProviderForgotTheKey_ItIsLookedUpAndNeverSentAgain(t *testing.T)
 func TestA26_AnOldReservationThatWasNeverSent_IsSent(t *testing.T) {
 	t.Parallel()
 	p := newPaying(t)
-	p.provider.Fault("refuse", harness.Times(3))
+	p.provider.Kill()
 	p.refund("K", "P0", "pending")
 	p.reconcile()
 	p.again("K", "P0", "pending")
+	p.provider.Start()
 	p.Exec(`UPDATE refund_operations SET provider_key_expires_at = clock_timestamp() - interval '40 hours', created_at = created_at - interval '64 hours'`)
 	p.again("K", "P0", "processed")
 	p.executed("K")
 	p.chain("K", "hold", "settle")
+}
+
+// A 429 may come from somebody in between, after the provider executed: a day later its key is forgotten, and only a look tells.
+func TestA65_A429AfterTheProviderExecuted_IsLookedUpADayLater(t *testing.T) {
+	t.Parallel()
+	p := newPaying(t)
+	for i, by := range []string{"caller", "reconciliation"} {
+		operation, order := fmt.Sprint("K", i), fmt.Sprint("P", i)
+		p.provider.Fault("error_after", harness.Fields{"status": 429}, harness.Times(1))
+		p.refund(operation, order, "pending")
+		p.provider.Forget()
+		p.Exec(`UPDATE refund_operations SET provider_key_expires_at = provider_key_expires_at - interval '25 hours',
+			created_at = created_at - interval '25 hours'`)
+		if by == "caller" {
+			p.again(operation, order, "processed")
+		} else {
+			p.reconcile()
+		}
+		p.stands(operation, "succeeded", "")
+		p.chain(operation, "hold", "settle")
+		if n := p.provider.Requests()[p.ProviderKey(operation)]; n != 1 {
+			t.Errorf("by %s: sent %d times", by, n)
+		}
+	}
+	p.executed("K0", "K1")
+	p.Service.Audit(t)
 }

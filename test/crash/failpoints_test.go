@@ -20,7 +20,7 @@ func TestFailpoints_AreNotInTheShippedBinary(t *testing.T) {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	shipped, tests := contents(t, path), contents(t, harness.Binary(t))
-	for _, name := range append(failpoints(t), "REFUNDD_FAILPOINT", "operations.readFailpoint") {
+	for _, name := range append(failpoints(t), "REFUNDD_FAILPOINT", "failpoint.readFailpoint", "REFUNDD_WALL_CLOCK") {
 		if bytes.Contains(shipped, []byte(name)) {
 			t.Errorf("the shipped binary has %q", name)
 		}
@@ -30,21 +30,25 @@ func TestFailpoints_AreNotInTheShippedBinary(t *testing.T) {
 	}
 }
 
-// failpoints finds the names of all fail points in the engine's source.
+// failpoints finds the names of all fail points in the sources of the engine and of what it sends with.
 func failpoints(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(harness.Root(), "operations", "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var names []string
-	for _, file := range files {
-		for _, m := range regexp.MustCompile(`failpoint\("([^"]+)"\)`).FindAllSubmatch(contents(t, file), -1) {
-			names = append(names, string(m[1]))
+	for room, least := range map[string]int{"operations": 10, "internal/sendonce": 2} {
+		files, err := filepath.Glob(filepath.Join(harness.Root(), room, "*.go"))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if len(names) < 10 {
-		t.Fatalf("the engine has the fail points %q", names)
+		var found []string
+		for _, file := range files {
+			for _, m := range regexp.MustCompile(`(?:failpoint|Reach)\("([^"]+)"\)`).FindAllSubmatch(contents(t, file), -1) {
+				found = append(found, string(m[1]))
+			}
+		}
+		if len(found) < least {
+			t.Fatalf("%s has the fail points %q", room, found)
+		}
+		names = append(names, found...)
 	}
 	return names
 }

@@ -1,6 +1,6 @@
 //go:build failpoints && linux
 
-package operations
+package failpoint
 
 import (
 	"cmp"
@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// REFUNDD_FAILPOINT is name[:n[:act]]: at the n-th arrival (the first, unless told) at the place of that name the process
+// armed is what REFUNDD_FAILPOINT says: name[:n[:act]]: at the n-th arrival (the first, unless told) at the place of that name the process
 // acts upon itself. The acts are kill (SIGKILL, unless told), stop (SIGSTOP; a SIGCONT lets it go on) and wait=path (this
 // arrival and the later ones wait until there is a file of that name, so that one kill finds many of them here). Each act is
 // told on stderr.
@@ -44,8 +44,8 @@ func readFailpoint(setting string) *armedFailpoint {
 	return f
 }
 
-// failpoint marks a place between two steps of the protocol.
-func failpoint(name string) {
+// Reach marks a place between two steps.
+func Reach(name string) {
 	if armed == nil || armed.name != name {
 		return
 	}
