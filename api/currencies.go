@@ -6,8 +6,9 @@ import (
 	"github.com/bojanz/currency"
 )
 
-// withdrawn are the currencies that ISO 4217 withdrew since December 2016 (its table A.3, "historic denominations"), which
-// bojanz/currency drops: a payment that was captured in one may still be refunded, in the minor unit that it had then.
+// withdrawn are the currencies that ISO 4217 withdrew since December 2016 (its table A.3, "historic denominations"),
+// which bojanz/currency drops: a payment that was captured in one may still be refunded, in the minor unit that it
+// had then.
 var withdrawn = []string{
 	"ANG", // 2025-03
 	"BGN", // 2026-01

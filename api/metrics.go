@@ -22,7 +22,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refundd_http_requests_total",
-			Help: "Requests by route, class of the status (2xx, …), code of the answer (a problem's, or ok) and the retrying layer that made the attempt.",
+			Help: "Requests by route, class of the status (2xx, …), code of the answer (a problem's, or ok) and the retrying " +
+				"layer that made the attempt.",
 		}, []string{"route", "method", "class", "code", "layer"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "refundd_http_request_duration_seconds",

@@ -15,12 +15,13 @@ import (
 	"github.com/google/uuid"
 )
 
-// Listen is l with a last promise kept on its connections: what Go's HTTP server refuses before any handler sees it (a
-// malformed request line, escape, header or Host, headers that are too large, a transfer encoding or an expectation that it
-// does not know) is a problem too, with a reference that the log knows.
+// Listen is l with a last promise kept on its connections: what Go's HTTP server refuses before any handler sees it
+// (a malformed request line, escape, header or Host, headers that are too large, a transfer encoding or an
+// expectation that it does not know) is a problem too, with a reference that the log knows.
 //
-// The server writes such a refusal as one piece of plain text. That text is recognised where it leaves, and replaced; a
-// handler's answer never looks like it. A request that does not arrive in time is answered by nobody: the connection closes.
+// The server writes such a refusal as one piece of plain text. That text is recognised where it leaves, and replaced;
+// a handler's answer never looks like it. A request that does not arrive in time is answered by nobody: the
+// connection closes.
 func (a API) Listen(l net.Listener) net.Listener { return refusingListener{l, a.server} }
 
 type refusingListener struct {
@@ -43,8 +44,8 @@ type refusingConn struct {
 	refused atomic.Bool
 }
 
-// How long, and for how many bytes of what was refused, a connection is kept for the refusal to be read: to close it with
-// bytes unread resets it, and what was written last may be lost.
+// How long, and for how many bytes of what was refused, a connection is kept for the refusal to be read: to close it
+// with bytes unread resets it, and what was written last may be lost.
 const (
 	lingerTime  = 500 * time.Millisecond
 	lingerBytes = 256 << 10
@@ -123,7 +124,8 @@ func (s *server) refusal(status int, reason string, peer net.Addr) []byte {
 	}
 	s.metrics.requests.WithLabelValues("unknown", "other", classOf(status), code, "none").Inc()
 	s.log.Info("request", slog.String("diagnostic_ref", p.DiagnosticRef), slog.String("route", "unknown"),
-		slog.String("method", "other"), slog.Int("status", status), slog.String("code", code), slog.String("peer", peer.String()))
+		slog.String("method", "other"), slog.Int("status", status), slog.String("code", code),
+		slog.String("peer", peer.String()))
 	body, err := encode(p)
 	if err != nil {
 		panic(err) // a problem holds strings and numbers alone

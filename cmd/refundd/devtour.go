@@ -30,9 +30,11 @@ func tourSteps() []step {
 		{says: "Register an order: a captured payment of 100.00 dollars", first: 201, again: 200,
 			call: `-X PUT {url}/v1/orders/{name} -d '{"currency":"USD","captured_cents":10000}'`},
 		{says: "Approve a refund; the approval's id is the operation id", first: 201, again: 200,
-			call: `-X PUT {url}/v1/authorizations/{name}-1 -d '{"case_id":"case-1","order_id":"{name}","amount_cents":6000,"approved_by":"you"}'`},
+			call: `-X PUT {url}/v1/authorizations/{name}-1 ` +
+				`-d '{"case_id":"case-1","order_id":"{name}","amount_cents":6000,"approved_by":"you"}'`},
 		{says: "Refund it: status processed", first: 201, again: 200, call: refundOnce},
-		{says: "The same again, as a client does whose answer was lost: already_processed, no money moves", first: 200, again: 200, call: refundOnce},
+		{says: "The same again, as a client does whose answer was lost: already_processed, no money moves",
+			first: 200, again: 200, call: refundOnce},
 		{says: "The same operation for another amount: operation_id_conflict, refused for good", first: 422, again: 422,
 			call: `-X POST {url}/v1/refunds -d '{"operation_id":"{name}-1","order_id":"{name}","amount_cents":5000}'`},
 		{says: "What nobody approved: authorization_not_found", first: 404, again: 404,
@@ -41,26 +43,30 @@ func tourSteps() []step {
 	}
 }
 
-const refundAtProvider = `-X POST {url}/v1/refunds -d '{"operation_id":"{name}-s-1","order_id":"{name}-s","amount_cents":7500}'`
+const refundAtProvider = `-X POST {url}/v1/refunds ` +
+	`-d '{"operation_id":"{name}-s-1","order_id":"{name}-s","amount_cents":7500}'`
 
 // simulatorSteps need a simulator.
 func simulatorSteps() []step {
 	return []step{
 		{says: "An order whose money a payment provider moves, here the simulated one", first: 201, again: 200,
-			call: `-X PUT {url}/v1/orders/{name}-s -d '{"currency":"USD","captured_cents":7500,"provider":"simulator","provider_payment_ref":"{name}"}'`},
+			call: `-X PUT {url}/v1/orders/{name}-s ` +
+				`-d '{"currency":"USD","captured_cents":7500,"provider":"simulator","provider_payment_ref":"{name}"}'`},
 		{says: "Approve its refund", first: 201, again: 200,
-			call: `-X PUT {url}/v1/authorizations/{name}-s-1 -d '{"case_id":"case-2","order_id":"{name}-s","amount_cents":7500,"approved_by":"you"}'`},
-		{says: "Refund it while the provider pays but hangs up: pending, money_moved unknown; nothing is guessed", first: 202, again: 200,
-			call: refundAtProvider, lost: true},
-		{says: "Find out now, as refundd reconcile does from cron: succeeded, by what the provider's books show", first: 200, again: 200,
-			call: `-X POST {url}/v1/refunds/{name}-s-1/reconcile`},
-		{says: "The same refund again: already_processed. It was paid once", first: 200, again: 200, call: refundAtProvider},
+			call: `-X PUT {url}/v1/authorizations/{name}-s-1 ` +
+				`-d '{"case_id":"case-2","order_id":"{name}-s","amount_cents":7500,"approved_by":"you"}'`},
+		{says: "Refund it while the provider pays but hangs up: pending, money_moved unknown; nothing is guessed",
+			first: 202, again: 200, call: refundAtProvider, lost: true},
+		{says: "Find out now, as refundd reconcile does from cron: succeeded, by what the provider's books show",
+			first: 200, again: 200, call: `-X POST {url}/v1/refunds/{name}-s-1/reconcile`},
+		{says: "The same refund again: already_processed. It was paid once",
+			first: 200, again: 200, call: refundAtProvider},
 		{says: "The provider's own books: each refund once", first: 200, again: 200, call: `{simulator}/_ledger`},
 	}
 }
 
-// tour is what dev prints once it serves: commands to copy and paste, key and address included, on names that no earlier
-// start used.
+// tour is what dev prints once it serves: commands to copy and paste, key and address included, on names that no
+// earlier start used.
 func tour(r devRecord) string {
 	name := "tour-" + uuid.NewString()[:8]
 	var b strings.Builder
@@ -81,14 +87,15 @@ func tour(r devRecord) string {
 func (s step) command(r devRecord, name string) string {
 	line := "curl -sS -i" + s.options() + " " + s.call + "; echo"
 	if s.lost {
-		line = `curl -sS -o /dev/null {simulator}/_faults -H 'Content-Type: application/json' -d '{"mode":"drop_after","count":1}'; ` +
-			line + `; curl -sS -o /dev/null -X DELETE {simulator}/_faults`
+		line = `curl -sS -o /dev/null {simulator}/_faults -H 'Content-Type: application/json' ` +
+			`-d '{"mode":"drop_after","count":1}'; ` + line + `; curl -sS -o /dev/null -X DELETE {simulator}/_faults`
 	}
 	simulator := ""
 	if r.SimulatorURL != nil {
 		simulator = *r.SimulatorURL
 	}
-	return strings.NewReplacer("{url}", r.URL, "{key}", r.APIKey, "{name}", name, "{simulator}", simulator).Replace(line)
+	names := strings.NewReplacer("{url}", r.URL, "{key}", r.APIKey, "{name}", name, "{simulator}", simulator)
+	return names.Replace(line)
 }
 
 func (s step) options() string {

@@ -17,7 +17,8 @@ func (versionCmd) Run(c console) error {
 	return nil
 }
 
-// Where a build has no history at hand, as in an image's, the linker sets these: -X main.version=1.2.3 -X main.revision=abc.
+// Where a build has no history at hand, as in an image's, the linker sets these: -X main.version=1.2.3 -X
+// main.revision=abc.
 var version, revision string
 
 // build is what a program knows of its making.
