@@ -300,8 +300,10 @@ func TestResolve_WhileTheBreakerIsOpen_LooksAndDoesNotSend(t *testing.T) {
 	if n := p.count(`SELECT count(*) FROM refund_operations WHERE not_sent = attempts AND operation_id = 'K0'`); n != 1 {
 		t.Error("what was never sent counts as sent")
 	}
-	if n := p.count(`SELECT count(*) FROM operation_events WHERE kind = 'lookup' AND error_kind = 'not_found'`); n != 4 {
-		t.Errorf("%d of 4 were asked", n)
+	for what, condition := range map[string]string{"asked": `error_kind = 'not_found'`, "entered in the history": `true`} {
+		if n := p.count(`SELECT count(*) FROM operation_events WHERE kind = 'lookup' AND ` + condition); n != 4 {
+			t.Errorf("%d of 4 were %s", n, what)
+		}
 	}
 }
 

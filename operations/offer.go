@@ -13,14 +13,14 @@ import (
 // How long an outcome in hand waits until it is offered to the database again; the wait doubles up to the most.
 const (
 	firstOffer = 100 * time.Millisecond
-	mostOffers = time.Second
+	lastOffer  = time.Second
 )
 
 // record takes a finding through tx 2, in company of others. It belongs to the operation, not to a caller: it is offered to
 // the database until the lease ends, since whoever finds the lease run out has to ask the provider again. What the database
 // refuses for good is set aside.
 func (e *Engine) record(f finding) recorded {
-	for wait := firstOffer; ; wait = min(2*wait, mostOffers) {
+	for wait := firstOffer; ; wait = min(2*wait, lastOffer) {
 		r := e.offer(f)
 		_, told := errors.AsType[*Refusal](r.err)
 		switch {

@@ -24,6 +24,7 @@ type Resolution struct {
 	Resent    bool      // the request was sent again, or at last
 	Unknown   bool      // the provider gave no outcome
 	Answered  bool      // it answered in good order, if only that it shows none
+	Unasked   bool      // it was not asked, since the lease was not good for that any more, or nobody could tell
 	Untaken   bool      // it refused our credentials before it was ever heard, and the row is as it was
 	Kind      ErrorKind // of the last call, where it brought no outcome
 	untouched bool      // somebody else has the lease
@@ -52,8 +53,9 @@ func (e *Engine) resolve(ctx context.Context, l Lease, p permit) (Resolution, er
 	}
 	f := e.lookup(ctx, l)
 	failpoint("lookup.answered")
-	if l.probe && f.kind == ErrorMisconfigured {
+	if l.inVain(f) {
 		p.drop()
+		l.Operation.LeaseLeft = 0
 		return Resolution{Operation: l.Operation, From: l.State, Untaken: true, Kind: f.kind}, e.untake(ctx, l)
 	}
 	if f.kind == ErrorNotFound && l.State == StateReserved {
@@ -69,6 +71,12 @@ func (e *Engine) resolve(ctx context.Context, l Lease, p permit) (Resolution, er
 	}
 	p.drop()
 	return l.resolution(f, r, false), r.err
+}
+
+// inVain tells whether a probe asked nobody: our credentials were refused, or, where a person wished to know, nobody was there.
+// Reconciliation counts the latter, since a provider that is away for long puts its refunds in front of a human.
+func (l Lease) inVain(f finding) bool {
+	return l.probe && (f.kind == ErrorMisconfigured || f.unwritten && l.attemptedFor == ActorOperator)
 }
 
 // permitted is the permit to send that a holder has, or gets now; nil where its provider's breaker is open.
@@ -109,7 +117,7 @@ func (l Lease) resolution(f finding, r recorded, resent bool) Resolution {
 	return Resolution{
 		Operation: r.operation, From: l.State, Moved: r.moved, Resent: resent && !f.unwritten, Kind: f.kind,
 		Unknown:  r.err != nil || f.kind != "" && f.kind != ErrorContradictory && !r.moved,
-		Answered: f.answered(), retryAfter: min(f.retryAfter, maxRetryAfter),
+		Answered: f.answered(), Unasked: f.unasked, retryAfter: min(f.retryAfter, maxRetryAfter),
 	}
 }
 
@@ -124,13 +132,13 @@ func (e *Engine) refund(ctx context.Context, l Lease, p permit, notAfter clocks.
 	provider := e.providerOf(l.Operation)
 	if provider == nil {
 		p.drop()
-		f.kind = ErrorMisconfigured
+		f.kind, f.unwritten, f.unasked = ErrorMisconfigured, true, true
 		e.logNoOutcome(l, "refund", f.kind, "")
 		return f
 	}
 	if notAfter.Passed() { // stopped since it passed the gate: no use in a connection
 		p.drop()
-		f.kind, f.unwritten = ErrorNotSent, true
+		f.kind, f.unwritten, f.unasked = ErrorNotSent, true, true
 		return f
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.config.ProviderTimeout)

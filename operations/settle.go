@@ -177,7 +177,7 @@ func (e *Engine) Preview(ctx context.Context, l Lease) (Resolution, error) {
 		return Resolution{Operation: l.Operation, From: l.State, Resent: true, Unknown: true}, nil
 	}
 	f := e.lookup(ctx, l)
-	if l.probe && f.kind == ErrorMisconfigured {
+	if l.inVain(f) {
 		return Resolution{Operation: l.Operation, From: l.State, Untaken: true, Kind: f.kind}, nil
 	}
 	var r recorded

@@ -42,6 +42,7 @@ func (t *trust) learn(r operations.Resolution) {
 	}
 	t.refused = t.refused || r.Kind == operations.ErrorMisconfigured
 	switch {
+	case r.Unasked:
 	case t.answered, r.Kind == operations.ErrorUnknown:
 		t.silence += weightUnknown
 	case r.Kind == operations.ErrorMisconfigured:

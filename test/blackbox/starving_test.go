@@ -228,7 +228,7 @@ func TestA57_TheProviderIsNotConfigured_AHumansLookChangesNothing(t *testing.T) 
 	before := p.rowsOf([]string{"K"})
 	refusing := newPicky(t, p.provider.URL)
 	refusing.fail(401, "")
-	for _, flags := range [][]string{{"--simulator-url="}, {"--simulator-url", refusing.URL}} {
+	for _, flags := range [][]string{{"--simulator-url="}, {"--simulator-url", refusing.URL}, {"--simulator-url", "http://127.0.0.1:1"}} {
 		elsewhere := p.ClientOf(p.Service.AddServer(t, flags...))
 		a := elsewhere.Post(harness.RefundPath("K")+"/reconcile", harness.Fields{})
 		if r := harness.Read[harness.Refund](t, a); r.State != "reserved" {
