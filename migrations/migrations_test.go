@@ -326,8 +326,9 @@ func TestCheck(t *testing.T) {
 	t.Run("NamesWhatAnotherToolMarkedDirty_AndBothWaysOut", func(t *testing.T) {
 		t.Parallel()
 		for wayOut, db := range []*testdb.DB{testdb.New(t), testdb.Empty(t)} {
-			exec(t, db.Owner, `CREATE TABLE IF NOT EXISTS schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL);
-				DELETE FROM schema_migrations; INSERT INTO schema_migrations VALUES (1, true)`)
+			version := []uint{migrations.Latest(), 1}[wayOut]
+			exec(t, db.Owner, fmt.Sprintf(`CREATE TABLE IF NOT EXISTS schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL);
+				DELETE FROM schema_migrations; INSERT INTO schema_migrations VALUES (%d, true)`, version))
 			err := migrations.Check(t.Context(), db.Owner)
 			if again := migrations.Up(t.Context(), db.URL); !errors.Is(err, migrations.ErrSchemaDirty) || !errors.Is(again, migrations.ErrSchemaDirty) {
 				t.Fatalf("check: %v; up: %v", err, again)
