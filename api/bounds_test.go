@@ -47,7 +47,7 @@ func TestA76_TheContractsBounds_AreTheServers(t *testing.T) {
 				return itself || strings.HasPrefix(fault, at.pointer+"/")
 			})
 			want := refusedBy(at.schema, value)
-			if got != want && !(got && isCode(at.name)) {
+			if got != want && (want || !isCode(at.name)) {
 				t.Errorf("%s %.80q: refused %v by the server, %v by the contract: %d %.300s",
 					at.name, fmt.Sprint(value), got, want, a.status, a.raw)
 			}
@@ -99,10 +99,7 @@ func isCode(name string) bool { return strings.HasSuffix(name, "currency") }
 
 // candidates are values at, below and above each bound of a schema.
 func candidates(schema *openapi3.Schema) []any {
-	var values []any
-	for _, e := range schema.Enum {
-		values = append(values, e)
-	}
+	values := slices.Clone(schema.Enum)
 	for _, one := range schema.OneOf { // of a schema and null
 		values = append(values, candidates(one.Value)...)
 	}

@@ -23,7 +23,7 @@ func (r *rejection) Error() string { return r.code }
 
 // Is reports whether target is the same refusal, wherever its fault is.
 func (r *rejection) Is(target error) bool {
-	t, ok := target.(*rejection) //nolint:errorlint // errors.Is walks the chain
+	t, ok := target.(*rejection)
 	return ok && t.code == r.code && t.detail == r.detail
 }
 
