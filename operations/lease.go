@@ -49,7 +49,8 @@ const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.created_at 
 // scan reads a lease. A reservation that has become old is looked up before it is sent, even for the first time: a human
 // may have to decide. earlier is how many of its attempts were before this one.
 func (l *Lease) scan(row pgx.CollectableRow, earlier func(attempts int) int, more ...any) error {
-	targets := append(l.Operation.targets(), &l.attempts, &l.notSent, &l.young, &l.paymentRef, &l.providerKey, &l.takenAt, &l.due, &l.lagLeft)
+	targets := append(l.Operation.targets(), &l.attempts, &l.notSent, &l.young, &l.paymentRef, &l.providerKey, &l.takenAt,
+		&l.due, &l.lagLeft)
 	err := row.Scan(append(targets, more...)...)
 	l.State = l.Operation.State
 	l.sends = l.young && l.State == StateReserved && l.notSent == earlier(l.attempts)
