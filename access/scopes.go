@@ -14,6 +14,7 @@ const (
 	AuthorizationsWrite Scope = "authorizations:write" // approve refunds and withdraw approvals
 	RefundsWrite        Scope = "refunds:write"        // execute approved refunds, look them up at the provider
 	RefundsResolve      Scope = "refunds:resolve"      // decide, as a human, an operation that needs attention
+	RefundsRequest      Scope = "refunds:request"      // ask for a refund to be approved, hand a case over
 	Read                Scope = "read"                 // every GET
 )
 
@@ -26,7 +27,7 @@ var (
 
 // AllScopes returns every scope that opens something.
 func AllScopes() []Scope {
-	return []Scope{OrdersWrite, AuthorizationsWrite, RefundsWrite, RefundsResolve, Read}
+	return []Scope{OrdersWrite, AuthorizationsWrite, RefundsWrite, RefundsResolve, RefundsRequest, Read}
 }
 
 // Principal is an authenticated caller. Its scopes are shared and must not be changed.

@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"refundd/access"
+	"refundd/escalations"
 	"refundd/operations"
 )
 
@@ -29,6 +30,7 @@ import (
 type Config struct {
 	Engine         *operations.Engine
 	Keys           *access.Keys
+	Desk           *escalations.Desk
 	Logger         *slog.Logger          // optional: without one, nothing is logged
 	Registerer     prometheus.Registerer // optional: where the metrics go
 	RequestTimeout time.Duration         // a request's deadline; default 30 s
@@ -42,6 +44,7 @@ const defaultRequestTimeout = 30 * time.Second
 type server struct {
 	engine  *operations.Engine
 	keys    *access.Keys
+	desk    *escalations.Desk
 	log     *slog.Logger
 	metrics *metrics
 	limiter *limiter // nil: no limit
@@ -62,7 +65,7 @@ func New(c Config) (API, error) {
 	if err != nil {
 		return API{}, err
 	}
-	s := &server{engine: c.Engine, keys: c.Keys, log: c.Logger, metrics: m, ready: c.Ready, timeout: c.RequestTimeout}
+	s := &server{engine: c.Engine, keys: c.Keys, desk: c.Desk, log: c.Logger, metrics: m, ready: c.Ready, timeout: c.RequestTimeout}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -83,6 +86,9 @@ func (c Config) faults() error {
 	}
 	if c.Keys == nil {
 		faults = append(faults, errors.New("api: no keys"))
+	}
+	if c.Desk == nil {
+		faults = append(faults, errors.New("api: no desk for requests and escalations"))
 	}
 	if c.Ready == nil {
 		faults = append(faults, errors.New("api: nothing tells whether the service is ready"))
@@ -127,6 +133,21 @@ func (s *server) routes() []route {
 			adapt(readReconciliation, s.reconcile, showRefund)},
 		{http.MethodPost, refundsPath + "/{operation_id}/resolve", access.RefundsResolve, namesOperation,
 			adapt(readResolution, s.engine.Settle, showRefund)},
+
+		{http.MethodPost, "/v1/refund-requests", access.RefundsRequest, namesNone,
+			adapt(readWish, s.decide, showDecision)},
+		{http.MethodGet, escalationsPath, access.Read, namesNone,
+			adapt(readEscalationQuery, s.escalations, showEscalations)},
+		{http.MethodPost, escalationsPath, access.RefundsRequest, namesNone,
+			adapt(readHandoff, s.handOver, showHandedOver)},
+		{http.MethodGet, escalationsPath + "/{escalation_id}", access.Read, namesNone,
+			adapt(readEscalationKey, s.escalation, showEscalation)},
+		{http.MethodPost, escalationsPath + "/{escalation_id}/approve", access.AuthorizationsWrite, namesNone,
+			adapt(readVerdict, s.desk.Approve, showEscalation)},
+		{http.MethodPost, escalationsPath + "/{escalation_id}/decline", access.AuthorizationsWrite, namesNone,
+			adapt(readVerdict, s.desk.Decline, showEscalation)},
+		{http.MethodPost, escalationsPath + "/{escalation_id}/take", access.AuthorizationsWrite, namesNone,
+			adapt(readTaking, s.take, showEscalation)},
 
 		{http.MethodGet, "/healthz", public, namesNone, healthz},
 		{http.MethodGet, "/readyz", public, namesNone, s.readyz},

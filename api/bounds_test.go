@@ -251,7 +251,11 @@ func (s *service) querySpots(doc *openapi3.T) []spot {
 					where.send = func(t *testing.T, value any) (answered, bool) {
 						query := url.Values{p.Value.Name: {written(value)}}
 						target := strings.ReplaceAll(path, "{operation_id}", "nobody") + "?" + query.Encode()
-						return s.quick(t, method, target, "", ""), true
+						body := ""
+						if operation.RequestBody != nil {
+							body = "{}"
+						}
+						return s.quick(t, method, target, body, ""), true
 					}
 				case p.Value.Name == keyHeader:
 					where.send = func(t *testing.T, value any) (answered, bool) {

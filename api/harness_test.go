@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"refundd/access"
+	"refundd/escalations"
 	"refundd/operations"
 	"refundd/test/testdb"
 )
@@ -90,8 +91,12 @@ func startWith(t *testing.T, of operations.Config, change ...func(*Config)) *ser
 		t.Fatal(err)
 	}
 	s.secret = s.key(t, tenant, access.AllScopes()...)
+	desk, err := escalations.New(escalations.Config{Pool: db.Pool})
+	if err != nil {
+		t.Fatal(err)
+	}
 	config := Config{
-		Engine: engine, Keys: s.keys, Registerer: s.metrics, Ready: db.Pool.Ping, Logger: log,
+		Engine: engine, Keys: s.keys, Desk: desk, Registerer: s.metrics, Ready: db.Pool.Ping, Logger: log,
 	}
 	for _, c := range change {
 		c(&config)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"refundd/access"
+	"refundd/escalations"
 	"refundd/operations"
 )
 
@@ -67,7 +68,7 @@ var kinds = map[string]kind{
 	"order_not_found": {404, false, no, nextFix, 0, "Order not found",
 		"There is no such order."},
 	codeNotFound: {404, false, no, nextFix, 0, "Not found",
-		"There is no such path."},
+		"There is no such path, or nothing of that id."},
 	"authorization_not_found": {404, false, no, nextAuthorize, 0, "Authorization not found",
 		"Nobody approved this refund."},
 	"refund_not_found": {404, true, unknown, nextRetry, 0, "Refund not found",
@@ -110,6 +111,8 @@ var kinds = map[string]kind{
 		"The provider's books say otherwise than this resolution; read the refund."},
 	"resolution_conflict": {422, false, unknown, nextEscalate, 0, "Resolution conflict",
 		"The refund does not wait for this resolution; read the refund."},
+	"escalation_not_approvable": {422, false, no, nextEscalate, 0, "Escalation not approvable",
+		"This decision does not fit the escalation: it is no open request, the order cannot cover it, or the key is the requester's."},
 	codeRateLimited: {429, true, unknown, nextRetry, 1, "Rate limited",
 		"The API key sent too many requests in this minute."},
 	codeInternal: {500, true, unknown, nextRetry, 0, "Internal error",
@@ -156,6 +159,9 @@ var sentinels = []sentinel{
 
 	{operations.ErrTooManyMatches, "too_many_matches"},
 	{operations.ErrInvalidCursor, codeInvalidRequest},
+
+	{escalations.ErrNotApprovable, "escalation_not_approvable"},
+	{escalations.ErrNotFound, codeNotFound},
 
 	{operations.ErrOverloaded, "overloaded"},
 	{operations.ErrDatabaseUnavailable, "database_unavailable"},

@@ -131,6 +131,13 @@ func New(c Config) (*Client, error) {
 	}, nil
 }
 
+// As returns a client with another API key. The two share connections, breaker and budget: they are of the same service.
+func (c *Client) As(apiKey string) *Client {
+	other := *c
+	other.config.APIKey = apiKey
+	return &other
+}
+
 // newTransport returns a transport that leaves repeating to the client. net/http resends a request by itself on a connection
 // that the server closed, if it knows the body again or the request carries Idempotency-Key: requests here have neither.
 func newTransport() http.RoundTripper {

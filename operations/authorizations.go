@@ -77,14 +77,15 @@ func (e *Engine) Authorize(ctx context.Context, a Approval) (Authorization, bool
 	var stored Authorization
 	var isNew bool
 	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
-		stored, isNew, err = authorize(ctx, tx, a)
+		stored, isNew, err = AuthorizeIn(ctx, tx, a)
 		return err
 	})
 	return stored, isNew, err
 }
 
-// authorize judges an approval by the key's row first, as Submit does, then by the approval that has the id already.
-func authorize(ctx context.Context, tx pgx.Tx, a Approval) (Authorization, bool, error) {
+// AuthorizeIn is Authorize in a transaction of the caller's, for who decides what is approved. It judges an approval by the
+// key's row first, as Submit does, then by the approval that has the id already.
+func AuthorizeIn(ctx context.Context, tx pgx.Tx, a Approval) (Authorization, bool, error) {
 	key := operationKey{a.TenantID, a.OperationID}
 	op, err := a.claimed(ctx, tx)
 	if err != nil {

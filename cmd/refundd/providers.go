@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"refundd/escalations"
 	"refundd/operations"
 	"refundd/provider/simulator"
 )
@@ -28,6 +29,7 @@ type providerAccess struct {
 // providerFlags are shared by all that refunds through providers.
 type providerFlags struct {
 	providerAccess
+	policyFlags
 	ProviderTimeout         time.Duration `default:"10s" help:"Deadline of one call to a provider (default ${default})."`
 	Lease                   time.Duration `default:"0" help:"How long one attempt owns its operation, at least the provider timeout and as much again, up to 10s; 0 takes the provider timeout and 20s."`
 	ListingLag              time.Duration `default:"1m" help:"How long a provider's listing may lack a refund that was made (default ${default})."`
@@ -130,7 +132,7 @@ func (a providerAccess) names() []string {
 }
 
 // newEngine makes the engine that the flags describe. Once cut ends, no call to a provider goes on.
-func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pgxpool.Pool, r prometheus.Registerer, maxQueue int) (
+func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pgxpool.Pool, r prometheus.Registerer, maxQueue int, desk *escalations.Desk) (
 	*operations.Engine, error,
 ) {
 	providers, err := f.providers()
@@ -142,7 +144,7 @@ func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pg
 		providers[name] = setup
 	}
 	engine, err := operations.New(operations.Config{
-		Pool: pool, Logger: log, Registerer: r, MaxQueue: maxQueue,
+		Pool: pool, Logger: log, Registerer: r, MaxQueue: maxQueue, OnEvents: desk.OnEvents,
 		Providers: providers, ProviderTimeout: f.ProviderTimeout, Lease: f.Lease,
 		BreakerFailures: f.ProviderBreakerFailures, BreakerOpen: f.ProviderBreakerOpen,
 		ListingLag: given(f.ListingLag), ReservedAge: given(f.ReservedAge), PendingAge: given(f.PendingAge),

@@ -78,7 +78,11 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 	}
 	defer pool.Close()
 	registry := newRegistry(c, pool, r.names())
-	engine, err := r.newEngine(context.Background(), c.log, pool, registry, 0)
+	desk, err := r.newDesk(c.log, pool)
+	if err != nil {
+		return err
+	}
+	engine, err := r.newEngine(context.Background(), c.log, pool, registry, 0, desk)
 	if err != nil {
 		return err
 	}

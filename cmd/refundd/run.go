@@ -32,6 +32,8 @@ type commandLine struct {
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running server whether it is alive."`
 	Bench       benchCmd       `cmd:"" help:"Put a deployment under load, measure it, and prove that its answers were true."`
 	Simulator   simulatorCmd   `cmd:"" help:"Simulate a payment provider, for tests and load."`
+	Policy      policyCmd      `cmd:"" help:"Check a policy file."`
+	MCP         mcpCmd         `cmd:"" name:"mcp" help:"Offer refunds to models as MCP tools, over stdio or HTTP."`
 	Version     versionCmd     `cmd:"" help:"Print the version of this program."`
 }
 

@@ -7,7 +7,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,6 +20,7 @@ import (
 
 	"refundd/access"
 	"refundd/api"
+	"refundd/escalations"
 	"refundd/internal/halfclose"
 	"refundd/operations"
 	"refundd/reconcile"
@@ -73,6 +77,8 @@ type service struct {
 	keys     *access.Keys
 	registry *prometheus.Registry
 	handler  api.API
+	desk     *escalations.Desk
+	policy   policyFlags
 	api      *http.Server
 	admin    *http.Server
 	draining atomic.Bool
@@ -92,6 +98,7 @@ func newRegistry(c console, pool *pgxpool.Pool, providers []string) *prometheus.
 		thisBuild().collector(),
 		poolCollector{pool},
 		reconcile.NewCollector(pool, providers...),
+		escalations.NewCollector(pool),
 	)
 	return registry
 }
@@ -104,7 +111,11 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	registry := newRegistry(c, pool, f.names())
 	s.registry = registry // which the operator's guide is held against
 	var err error
-	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue); err != nil {
+	if s.desk, err = f.newDesk(log, pool); err != nil {
+		return nil, err
+	}
+	s.policy = f.policyFlags
+	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue, s.desk); err != nil {
 		return nil, err
 	}
 	if f.ReconcileEvery > 0 {
@@ -117,7 +128,7 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 		return nil, fmt.Errorf("make keys: %w", err)
 	}
 	s.handler, err = api.New(api.Config{
-		Engine: s.engine, Keys: s.keys, Logger: log, Registerer: registry,
+		Engine: s.engine, Keys: s.keys, Desk: s.desk, Logger: log, Registerer: registry,
 		RequestTimeout: f.RequestTimeout, RateLimit: f.RateLimit, Ready: s.ready,
 	})
 	if err != nil {
@@ -167,6 +178,7 @@ func (s *service) run(ctx context.Context, public, admin net.Listener, grace tim
 	loops, alive := errgroup.WithContext(work)
 	loops.Go(func() error { return loop(s.engine.Run(alive)) })
 	loops.Go(func() error { return loop(s.keys.Run(alive)) })
+	loops.Go(func() error { s.rereadPolicy(alive); return nil })
 	loops.Go(func() error {
 		defer close(reconciled)
 		s.reconcile(due)
@@ -192,6 +204,21 @@ func (s *service) run(ctx context.Context, public, admin net.Listener, grace tim
 		return nil
 	})
 	return loops.Wait()
+}
+
+// rereadPolicy reads the policy file anew at each SIGHUP, until ctx ends. Requests go on meanwhile.
+func (s *service) rereadPolicy(ctx context.Context) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			s.policy.reload(s.log, s.desk)
+		}
+	}
 }
 
 // reconcile runs the job until ctx ends, if there is one here.

@@ -36,7 +36,17 @@ var operations = []operation{
 	{http.MethodGet, "/v1/refunds/{operation_id}/events", "/v1/refunds/K/events?limit=5", "", "read"},
 	{http.MethodPost, "/v1/refunds/{operation_id}/reconcile", "/v1/refunds/K/reconcile", `{}`, "refunds:write"},
 	{http.MethodPost, "/v1/refunds/{operation_id}/resolve", "/v1/refunds/K/resolve", `{"outcome":"failed","evidence":"e"}`, "refunds:resolve"},
+	{http.MethodPost, "/v1/refund-requests", "/v1/refund-requests", `{"case_id":"c","order_id":"P","amount_cents":600,"reason_code":"damaged"}`, "refunds:request"},
+	{http.MethodGet, "/v1/escalations", "/v1/escalations?limit=5", "", "read"},
+	{http.MethodPost, "/v1/escalations", "/v1/escalations", `{"case_id":"c","trigger":"other"}`, "refunds:request"},
+	{http.MethodGet, "/v1/escalations/{escalation_id}", casePath, "", "read"},
+	{http.MethodPost, "/v1/escalations/{escalation_id}/approve", casePath + "/approve", `{}`, "authorizations:write"},
+	{http.MethodPost, "/v1/escalations/{escalation_id}/decline", casePath + "/decline", `{}`, "authorizations:write"},
+	{http.MethodPost, "/v1/escalations/{escalation_id}/take", casePath + "/take", `{"owner":"ada"}`, "authorizations:write"},
 }
+
+// casePath is where an escalation of an operation is, which no decision fits.
+const casePath = "/v1/escalations/00000000-0000-7000-8000-000000000001"
 
 func (o operation) request() harness.Request {
 	r := harness.Request{Method: o.method, Path: o.example, Valid: true}
@@ -110,6 +120,9 @@ func TestA51_EveryErrorOfEveryRoute_IsTheDocumentedProblem(t *testing.T) {
 	tenant.Load([]string{"P", "Q"}, 10000)
 	tenant.Approve("K", "P", 600)
 	tenant.Approve("L", "P", 600)
+	tenant.Exec(`INSERT INTO escalations (tenant_id, escalation_id, subject, trigger, queue, operation_id, policy_version, opened_by, due_at, state, closed_at, closed_by)
+		VALUES ($1, '00000000-0000-7000-8000-000000000001', 'operation', 'needs_attention', 'refunds', 'K', 'none', 'refundd', now(), 'open', NULL, NULL),
+			($1, '00000000-0000-7000-8000-000000000002', 'operation', 'needs_attention', 'refunds', 'K', 'none', 'refundd', now(), 'closed', now(), 'refundd')`, tenant.ID)
 	want(t, c.Refund("K", "P", 600), "processed")
 	p.refusedBeforeAnyRow(service, tenant)
 	p.refusedByRows(service, tenant)
@@ -176,6 +189,12 @@ var invalid = map[string][]string{
 	"POST /v1/refunds":                              {`{"operation_id":"L"}`, `{"operation_id":"L","order_id":"","amount_cents":1}`, `{"operation_id":"L","order_id":"P","amount_cents":0}`, `{"operation_id":"/","order_id":"P","amount_cents":600}`},
 	"GET /v1/refunds":                               {"limit=0", "limit=101", "limit=x", "limit=1.5", "limit=-1", "limit=", "cursor=x", "state=revoked", "state=SUCCEEDED", "order_id=%20", "created_after=yesterday", "created_before=2026-01-01", "limit=1&limit=2"},
 	"POST /v1/refunds/{operation_id}/resolve":       {`{}`, `{"outcome":"pending","evidence":"e"}`, `{"outcome":"failed"}`, `{"outcome":"failed","evidence":""}`},
+	"POST /v1/refund-requests":                      {`{}`, `{"case_id":"c","order_id":"P","amount_cents":600,"reason_code":"Damaged"}`, `{"case_id":"c","order_id":"P","amount_cents":0,"reason_code":"damaged"}`, `{"case_id":"c","order_id":"P","amount_cents":1,"reason_code":"damaged","categories":["rude"]}`},
+	"GET /v1/escalations":                           {"limit=0", "cursor=x", "state=done", "queue=", "created_after=x"},
+	"POST /v1/escalations":                          {`{}`, `{"case_id":"c","trigger":"bored"}`, `{"case_id":"","trigger":"other"}`},
+	"POST /v1/escalations/{escalation_id}/approve":  {`{"decided_by":""}`},
+	"POST /v1/escalations/{escalation_id}/decline":  {`{"note":""}`},
+	"POST /v1/escalations/{escalation_id}/take":     {`{}`, `{"owner":""}`},
 	"GET /v1/refunds/{operation_id}/events":         {"limit=0", "limit=101", "cursor=x", "created_after=x", "created_before=x"},
 }
 
@@ -201,6 +220,16 @@ func (p *provoked) refusedByRows(service *harness.Service, tenant *harness.Tenan
 			}
 		case "/v1/refunds/{operation_id}", "/v1/refunds/{operation_id}/events", "/v1/refunds/{operation_id}/reconcile", "/v1/refunds/{operation_id}/resolve":
 			p.meet(o, s, c, at(o, nowhere).request(), "refund_not_found")
+		}
+		if strings.HasPrefix(o.path, "/v1/escalations/") {
+			p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "x", 1)).request(), "invalid_request")
+			p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "000000000009", 1)).request(), "not_found")
+			if o.method == http.MethodPost {
+				p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "000000000002", 1)).request(), "escalation_not_approvable")
+			}
+		}
+		if o.path == "/v1/refund-requests" {
+			p.meet(o, s, c, o.with(strings.Replace(o.body, `"P"`, `"nowhere"`, 1), ""), "order_not_found")
 		}
 		if strings.HasSuffix(o.path, "/resolve") {
 			p.meet(o, s, c, o.request(), "resolution_conflict")
@@ -280,7 +309,7 @@ func (p *provoked) limited(service *harness.Service, tenant *harness.Tenant) {
 	limited.Kill()
 }
 
-const lockAll = `LOCK TABLE orders, refund_authorizations, refund_operations, ledger_transfers, operation_events IN ACCESS EXCLUSIVE MODE`
+const lockAll = `LOCK TABLE orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, refund_requests, escalations IN ACCESS EXCLUSIVE MODE`
 
 func (p *provoked) late(service *harness.Service, tenant *harness.Tenant) {
 	p.t.Helper()
@@ -305,7 +334,7 @@ func (p *provoked) late(service *harness.Service, tenant *harness.Tenant) {
 }
 
 func (p *provoked) broken(service *harness.Service, tenant *harness.Tenant) {
-	tables := `orders, refund_authorizations, refund_operations, ledger_transfers, operation_events`
+	tables := `orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, refund_requests, escalations`
 	tenant.Exec(`REVOKE SELECT, INSERT ON ` + tables + ` FROM refundd_service`)
 	together(len(operations), func(i int) {
 		p.meet(operations[i], service.Servers[0], tenant.Client(), operations[i].request(), "internal")

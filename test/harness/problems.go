@@ -43,6 +43,7 @@ var Problems = map[string]Advice{
 	"payment_already_registered": {422, false, "no", "fix_request"},
 	"already_executed":           {422, false, "", "wait_then_get"},
 	"refund_declined":            {422, false, "no", "request_authorization"},
+	"escalation_not_approvable":  {422, false, "no", "escalate_to_human"},
 	"operation_needs_attention":  {422, false, "unknown", "escalate_to_human"},
 	"provider_disagrees":         {422, false, "unknown", "escalate_to_human"},
 	"resolution_conflict":        {422, false, "unknown", "escalate_to_human"},

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"refundd/agent"
+	"refundd/api"
+	"refundd/client"
+)
+
+type mcpCmd struct {
+	ServerURL   string        `name:"server-url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"Where refundd serves its API (default ${default})."`
+	APIKey      string        `name:"api-key" placeholder:"KEY" help:"The key that the tools use over stdio, better given as REFUNDD_API_KEY; over HTTP each caller brings its own."`
+	Addr        string        `placeholder:"HOST:PORT" help:"Serve streamable HTTP here instead of stdio."`
+	AllowRemote bool          `help:"Let --addr be an address that other machines reach."`
+	Confirm     bool          `help:"Ask the person in the conversation before a refund is executed, where the client can."`
+	Deadline    time.Duration `default:"45s" help:"Of one call of the service, its retries included (default ${default})."`
+}
+
+// Run serves the tools until the client leaves or it is told to stop. Over stdio, stdout is the protocol's alone.
+func (m mcpCmd) Run(ctx context.Context, c console) error {
+	tools, err := m.tools(c.log)
+	if err != nil {
+		return err
+	}
+	if m.Addr != "" {
+		return m.serve(ctx, c.log, tools)
+	}
+	if m.APIKey == "" {
+		return usage("refundd mcp needs a key: set REFUNDD_API_KEY")
+	}
+	err = tools.Server().Run(ctx, &mcp.StdioTransport{})
+	if err != nil && ctx.Err() == nil && !errors.Is(err, mcp.ErrConnectionClosed) {
+		return fmt.Errorf("serve the tools: %w", err)
+	}
+	return nil
+}
+
+func (m mcpCmd) tools(log *slog.Logger) (*agent.Tools, error) {
+	key := m.APIKey
+	if key == "" {
+		key = "none" // over HTTP every caller brings its own
+	}
+	service, err := client.New(client.Config{BaseURL: m.ServerURL, APIKey: key, Deadline: m.Deadline})
+	if err != nil {
+		return nil, usage("%s", err)
+	}
+	return agent.New(agent.Config{Client: service, Logger: log, Version: thisBuild().version, Confirm: m.Confirm})
+}
+
+// serve answers on --addr until ctx ends.
+func (m mcpCmd) serve(ctx context.Context, log *slog.Logger, tools *agent.Tools) error {
+	host, _, err := net.SplitHostPort(m.Addr)
+	if err != nil {
+		return usage("--addr takes HOST:PORT such as 127.0.0.1:8090, not %q", m.Addr)
+	}
+	if ip := net.ParseIP(host); !m.AllowRemote && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return usage("--addr %s can be reached from other machines: say --allow-remote, and put TLS in front of it", m.Addr)
+	}
+	listener, err := listen(ctx, "--addr", m.Addr)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/mcp", tools.Handler())
+	server := api.NewServer("", mux, api.Timeouts{Write: m.Deadline + writeSlack}, log)
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.Background(), m.Deadline)
+		defer cancel()
+		_ = server.Shutdown(grace) // what is not through by then is cut off: the refund's caller asks again
+	})
+	defer stop()
+	log.Info("serving tools", "addr", listener.Addr().String(), "path", "/mcp")
+	return serveOn(server, listener)
+}

@@ -1,0 +1,76 @@
+package escalations
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"refundd/internal/pgtx"
+)
+
+const (
+	scrapeLimit = 2 * time.Second // for what a scrape asks the database
+	scrapeRest  = time.Second     // during which scrapes are answered alike
+)
+
+// Collector tells, at each scrape, how many cases are open and how many of them are overdue, by queue. It reads the rows, so
+// that every replica tells the same.
+type Collector struct {
+	pool *pgxpool.Pool
+	mu   sync.Mutex
+	at   time.Time // of last
+	last []queued
+}
+
+// queued is what a queue holds.
+type queued struct {
+	Queue         string
+	Open, Overdue float64
+}
+
+// NewCollector returns a collector on the pool of the service.
+func NewCollector(pool *pgxpool.Pool) *Collector { return &Collector{pool: pool} }
+
+var (
+	openDesc    = prometheus.NewDesc("refundd_escalations_open", "Cases that wait for a person, by queue.", []string{"queue"}, nil)
+	overdueDesc = prometheus.NewDesc("refundd_escalations_overdue", "Of these, those that nobody decided in time.", []string{"queue"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(out chan<- *prometheus.Desc) { out <- openDesc; out <- overdueDesc }
+
+// Collect implements prometheus.Collector. What the database does not tell is absent.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	for _, q := range c.read() {
+		out <- prometheus.MustNewConstMetric(openDesc, prometheus.GaugeValue, q.Open, q.Queue)
+		out <- prometheus.MustNewConstMetric(overdueDesc, prometheus.GaugeValue, q.Overdue, q.Queue)
+	}
+}
+
+// read answers what was read less than scrapeRest ago, or reads: scrapes cannot hammer the database.
+func (c *Collector) read() []queued {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.at.IsZero() && time.Since(c.at) < scrapeRest {
+		return c.last
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
+	defer cancel()
+	found, err := pgtx.InTx(ctx, c.pool, func(tx *pgtx.Tx) ([]queued, error) {
+		rows, err := tx.Query(ctx, `SELECT queue, count(*)::float8 AS open, (count(*) FILTER (WHERE due_at < clock_timestamp()))::float8 AS overdue
+			FROM escalations WHERE state = 'open' GROUP BY queue`)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowToStructByName[queued])
+	})
+	if err != nil {
+		found = nil // why, the service's own log tells
+	}
+	c.at, c.last = time.Now(), found
+	return found
+}
