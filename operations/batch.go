@@ -49,8 +49,11 @@ func patientLimits(pool *pgxpool.Pool) batch.Limits {
 // apart does work in company, and where one piece of it may have spoilt it for the others, apart.
 func (e *Engine) apart(calls []*call, run func([]*call) ([]batch.Result[claimed], error)) []batch.Result[claimed] {
 	return batch.Apart(calls, runsApart, func(err error) bool {
+		if !spoilt(err) {
+			return false
+		}
 		e.metrics.split.Inc()
-		return spoilt(err)
+		return true
 	}, run)
 }
 
