@@ -13,9 +13,9 @@ test: ## the whole suite, under the race detector
 	@./.ci/need postgres "$$TEST_DATABASE_URL"
 	CGO_ENABLED=1 go test -race -count=1 -p 2 -timeout 15m ./...
 
-drill: ## what needs root: the disk fills up under load, on small file systems of its own
+drill: ## what is slow and finds what is rare, or needs root: a full disk, processes that are stopped at random
 	@./.ci/need postgres
-	go test -tags drill -count=1 -timeout 10m ./test/drill
+	go test -tags drill -count=1 -p 1 -timeout 15m ./test/drill/...
 
 lint: ## golangci-lint, built once into the user's cache
 	./.ci/lint
