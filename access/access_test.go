@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 // replica opens Keys on the database with a pool of its own, as the restricted role.
 func replica(t *testing.T, db *testdb.DB) (*Keys, *statements) {
 	t.Helper()
-	config, err := pgxpool.ParseConfig(db.ServiceURL)
+	config, err := pgxpool.ParseConfig(db.URL)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func TestScopes_EachRouteAsksForItsOwn(t *testing.T) {
 func TestTenants_DoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	if err := s.keys.CreateTenant(t.Context(), "other", false); err != nil {
+	if err := s.operator.CreateTenant(t.Context(), "other", false); err != nil {
 		t.Fatal(err)
 	}
 	other := as(s.key(t, "other", access.AllScopes()...))

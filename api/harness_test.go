@@ -27,13 +27,14 @@ const tenant = "acme"
 
 // service is the API over a real engine and database, reached through a real connection.
 type service struct {
-	url     string
-	secret  string // of a key with every scope
-	keys    *access.Keys
-	db      *testdb.DB
-	log     *logBuffer
-	metrics *prometheus.Registry
-	handler *server
+	url      string
+	secret   string // of a key with every scope
+	keys     *access.Keys
+	operator *access.Keys // may let callers in
+	db       *testdb.DB
+	log      *logBuffer
+	metrics  *prometheus.Registry
+	handler  *server
 }
 
 type logBuffer struct {
@@ -87,7 +88,10 @@ func startWith(t *testing.T, of operations.Config, change ...func(*Config)) *ser
 	if s.keys, err = access.New(access.Config{Pool: db.Pool}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.keys.CreateTenant(t.Context(), tenant, false); err != nil {
+	if s.operator, err = access.New(access.Config{Pool: testdb.Pool(t, db.OperatorURL)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.operator.CreateTenant(t.Context(), tenant, false); err != nil {
 		t.Fatal(err)
 	}
 	s.secret = s.key(t, tenant, access.AllScopes()...)
@@ -131,7 +135,7 @@ func (s *service) serve(t *testing.T, h API, engine *operations.Engine) {
 
 func (s *service) key(t *testing.T, tenantID string, scopes ...access.Scope) string {
 	t.Helper()
-	secret, _, err := s.keys.CreateKey(t.Context(), access.NewKey{TenantID: tenantID, Scopes: scopes})
+	secret, _, err := s.operator.CreateKey(t.Context(), access.NewKey{TenantID: tenantID, Scopes: scopes})
 	if err != nil {
 		t.Fatal(err)
 	}

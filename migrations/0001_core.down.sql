@@ -1,4 +1,4 @@
--- The role refundd_service stays: it belongs to the cluster, and other databases may grant to it.
+-- The roles refundd_service and refundd_operator stay: they belong to the cluster, and other databases may grant to them.
 DROP TABLE reconciliation_runs;
 DROP TABLE operation_events;
 DROP TABLE ledger_transfers;

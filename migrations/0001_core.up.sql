@@ -262,30 +262,42 @@ END $$;
 CREATE TRIGGER orders_cover_excess BEFORE UPDATE OF captured_cents ON orders
     FOR EACH ROW WHEN (OLD.over_refunded_cents > 0) EXECUTE FUNCTION cover_excess();
 
--- The service's role. Roles are cluster-wide: another database's migration may create it at the same moment, and where an
--- administrator made it already, the owner needs no right to create roles.
+-- Two roles: the service's, and that of the people and tools who say who may call it. Roles are cluster-wide: another
+-- database's migration may create them at the same moment, and where an administrator made them already, the owner needs no
+-- right to create roles.
 DO $$
+DECLARE
+    name text;
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'refundd_service') THEN
-        CREATE ROLE refundd_service NOLOGIN;
-    END IF;
-EXCEPTION WHEN duplicate_object OR unique_violation THEN
-    NULL;
+    FOREACH name IN ARRAY ARRAY['refundd_service', 'refundd_operator'] LOOP
+        BEGIN
+            IF to_regrole(name) IS NULL THEN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', name);
+            END IF;
+        EXCEPTION WHEN duplicate_object OR unique_violation THEN
+            NULL;
+        END;
+    END LOOP;
 END $$;
-GRANT USAGE ON SCHEMA public TO refundd_service;
-GRANT EXECUTE ON FUNCTION fold_case TO refundd_service;
-GRANT SELECT, INSERT ON tenants, api_keys, orders, refund_authorizations, refund_operations,
-    ledger_transfers, operation_events, reconciliation_runs TO refundd_service;
-GRANT UPDATE (require_authorization) ON tenants TO refundd_service;
-GRANT UPDATE (expires_at, revoked_at, last_used_at) ON api_keys TO refundd_service;
+GRANT USAGE ON SCHEMA public TO refundd_service, refundd_operator;
+GRANT EXECUTE ON FUNCTION fold_case TO refundd_service, refundd_operator;
+GRANT SELECT ON tenants, api_keys, orders, refund_authorizations, refund_operations, ledger_transfers, operation_events,
+    reconciliation_runs TO refundd_service, refundd_operator;
+-- The service moves money, and lets nobody in.
+GRANT INSERT ON orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, reconciliation_runs
+    TO refundd_service;
+GRANT UPDATE (last_used_at) ON api_keys TO refundd_service;
 GRANT UPDATE (captured_cents, refunded_cents, over_refunded_cents, customer_id, customer_email, customer_name) ON orders
     TO refundd_service;
 GRANT UPDATE (state, provider_refund_id, provider_key_expires_at, attempts, not_sent, last_send_ended, doubted_decline,
     lease_until, next_check_at, failure_code, settled_at) ON refund_operations TO refundd_service;
 GRANT UPDATE ON reconciliation_runs TO refundd_service;
+-- The operator lets callers in and out, and moves no money.
+GRANT INSERT ON tenants, api_keys TO refundd_operator;
+GRANT UPDATE (expires_at, revoked_at) ON api_keys TO refundd_operator;
 DO $$
 BEGIN
     IF to_regclass('schema_migrations') IS NOT NULL THEN
-        GRANT SELECT ON schema_migrations TO refundd_service;
+        GRANT SELECT ON schema_migrations TO refundd_service, refundd_operator;
     END IF;
 END $$;

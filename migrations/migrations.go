@@ -53,9 +53,10 @@ var ErrConnectionLost = errors.New("the connection to the database was lost")
 // databaseURL is a postgres:// URL or a key=value string, of the schema's owner. Where another process migrates, Up waits
 // its turn for up to lockWait (ErrLockTimeout). A cancelled ctx ends the wait and stops before the next file; a file that
 // has begun is finished. Where the connection breaks, Up goes on from where the database then is. Other errors:
-// ErrDatabaseURL, ErrEncoding, ErrSchemaDirty, ErrConnectionLost.
+// ErrDatabaseURL, ErrEncoding, ErrSchemaDirty, ErrConnectionLost; and before anything was changed ErrForeignSchema and
+// ErrOwnerLacksRights.
 func Up(ctx context.Context, databaseURL string) error {
-	return move(ctx, databaseURL, func(version uint) *step {
+	return move(ctx, databaseURL, beforeUp, func(version uint) *step {
 		if version >= Latest() {
 			return nil
 		}
@@ -63,9 +64,13 @@ func Up(ctx context.Context, databaseURL string) error {
 	})
 }
 
-// Down takes every migration back, and with it all data. Waits and errors are those of Up.
-func Down(ctx context.Context, databaseURL string) error {
-	return move(ctx, databaseURL, func(version uint) *step {
+// Down takes every migration back. Waits and errors are those of Up; it refuses a database with rows (ErrBooks).
+func Down(ctx context.Context, databaseURL string) error { return DownWithBooks(ctx, databaseURL, "") }
+
+// DownWithBooks is Down, and destroys the rows of the database that is named.
+func DownWithBooks(ctx context.Context, databaseURL, named string) error {
+	unlessBooks := func(ctx context.Context, conn *pgx.Conn) error { return beforeDown(ctx, conn, named) }
+	return move(ctx, databaseURL, unlessBooks, func(version uint) *step {
 		if version == 0 {
 			return nil
 		}
@@ -78,9 +83,12 @@ const (
 	restWait    = 300 * time.Millisecond // until the next one is tried
 )
 
-// move takes one step after another until none is left. A connection that breaks is replaced: the version, which is stored
+// check looks at a database before it is migrated.
+type check func(ctx context.Context, conn *pgx.Conn) error
+
+// move takes one step after another until none is left, where check finds nothing against it. A connection that breaks is replaced: the version, which is stored
 // with what it numbers, tells where to go on.
-func move(ctx context.Context, databaseURL string, next func(version uint) *step) error {
+func move(ctx context.Context, databaseURL string, first check, next func(version uint) *step) error {
 	config, err := parseURL(databaseURL)
 	if err != nil {
 		return err
@@ -90,7 +98,7 @@ func move(ctx context.Context, databaseURL string, next func(version uint) *step
 		conn, err := pgx.ConnectConfig(ctx, config)
 		broke := lost // a database that was there does not answer
 		if err == nil {
-			broke, err = moveOn(ctx, conn, next)
+			broke, err = moveOn(ctx, conn, first, next)
 			hangUp(ctx, conn)
 		} else {
 			err = fmt.Errorf("connect to the database: %w", terse(err))
@@ -111,12 +119,15 @@ func move(ctx context.Context, databaseURL string, next func(version uint) *step
 }
 
 // moveOn steps on one connection, alone among all processes that migrate this database, and tells whether that broke.
-func moveOn(ctx context.Context, conn *pgx.Conn, next func(version uint) *step) (broke bool, err error) {
+func moveOn(ctx context.Context, conn *pgx.Conn, first check, next func(version uint) *step) (broke bool, err error) {
 	if err := pgtx.Session(ctx, conn); err != nil {
 		return conn.IsClosed(), terse(err)
 	}
 	if err := lock(ctx, conn); err != nil {
 		return conn.IsClosed() && !errors.Is(err, ErrLockTimeout) && ctx.Err() == nil, fmt.Errorf("lock migrations: %w", err)
+	}
+	if err := first(ctx, conn); err != nil {
+		return conn.IsClosed(), err
 	}
 	for {
 		version, dirty, err := Version(ctx, conn)

@@ -20,10 +20,13 @@ const (
 	generatedAlways       = "428C9"
 )
 
-// books are rows of every table, in every state that a refund without a provider and one with a provider may have.
-const books = `
+// letIn are the rows of those who may call.
+const letIn = `
 	INSERT INTO tenants (tenant_id) VALUES ('acme'), ('other');
-	INSERT INTO api_keys (key_id, tenant_id, secret_hash, scopes) VALUES ('k', 'acme', decode(repeat('ab', 32), 'hex'), '{read}');
+	INSERT INTO api_keys (key_id, tenant_id, secret_hash, scopes) VALUES ('k', 'acme', decode(repeat('ab', 32), 'hex'), '{read}');`
+
+// books are rows of every other table, in every state that a refund without a provider and one with a provider may have.
+const books = `
 	INSERT INTO orders (tenant_id, order_id, currency, captured_cents) VALUES ('acme', 'A-1', 'USD', 10000), ('other', 'A-1', 'USD', 1);
 	INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref)
 	VALUES ('acme', 'P-1', 'USD', 10000, 'simulator', 'pay_1');
@@ -44,7 +47,7 @@ const books = `
 func withBooks(t *testing.T) *testdb.DB {
 	t.Helper()
 	db := testdb.New(t)
-	exec(t, db.Owner, books)
+	exec(t, db.Owner, letIn+books)
 	return db
 }
 
@@ -110,8 +113,7 @@ func TestServiceRole_UpdatesOnlyWhatMayChange(t *testing.T) {
 	t.Parallel()
 	db := withBooks(t)
 	may := map[string][]string{
-		"tenants":  {"require_authorization"},
-		"api_keys": {"expires_at", "revoked_at", "last_used_at"},
+		"api_keys": {"last_used_at"},
 		"orders":   {"captured_cents", "refunded_cents", "over_refunded_cents", "customer_id", "customer_email", "customer_name"},
 		"refund_operations": {"state", "provider_refund_id", "provider_key_expires_at", "attempts", "not_sent", "last_send_ended",
 			"doubted_decline", "lease_until", "next_check_at", "failure_code", "settled_at"},
@@ -144,6 +146,7 @@ func TestServiceRole_UpdatesOnlyWhatMayChange(t *testing.T) {
 func TestServiceRole_WorksAsTheService(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
+	exec(t, db.Owner, letIn)
 	for _, sql := range []string{books, `SELECT FROM orders FOR NO KEY UPDATE`, `SELECT FROM refund_operations FOR NO KEY UPDATE SKIP LOCKED`} {
 		if _, err := db.Pool.Exec(t.Context(), sql); err != nil {
 			t.Errorf("%.60s: %v", sql, err)
@@ -187,5 +190,38 @@ func TestOwner_MovesTime(t *testing.T) {
 				t.Errorf("%s: SQLSTATE %s, constraint %s", sql, state, constraint)
 			}
 		}
+	}
+}
+
+// Who lets callers in moves no money, and the other way round.
+func TestRoles_HaveTheRightsThatTheyUseAndNoOther(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	rows, err := db.Owner.Query(t.Context(), `
+		SELECT grantee || ' ' || privilege_type || ' ' || table_name FROM information_schema.table_privileges
+		WHERE grantee LIKE 'refundd\_%' AND table_schema = 'public' AND privilege_type <> 'SELECT'
+		UNION ALL
+		SELECT grantee || ' ' || privilege_type || ' ' || table_name || '.' || column_name FROM information_schema.column_privileges c
+		WHERE grantee LIKE 'refundd\_%' AND table_schema = 'public' AND table_name IN ('tenants', 'api_keys') AND privilege_type = 'UPDATE'
+		ORDER BY 1`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"refundd_operator INSERT api_keys", "refundd_operator INSERT tenants",
+		"refundd_operator UPDATE api_keys.expires_at", "refundd_operator UPDATE api_keys.revoked_at",
+		"refundd_service INSERT ledger_transfers", "refundd_service INSERT operation_events", "refundd_service INSERT orders",
+		"refundd_service INSERT reconciliation_runs", "refundd_service INSERT refund_authorizations",
+		"refundd_service INSERT refund_operations",
+		"refundd_service UPDATE api_keys.last_used_at", "refundd_service UPDATE reconciliation_runs",
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the roles have\n%q\nwant\n%q", got, want)
 	}
 }

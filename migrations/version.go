@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 var (
@@ -23,7 +25,8 @@ type Querier interface {
 }
 
 // Version reads the schema's version, 0 where no migration was applied. dirty tells that somebody marked it as unsound, which
-// this program never does. The service's role may ask it as well as the owner. Errors: ErrEncoding.
+// this program never does. The service's role may ask it as well as the owner. Errors: ErrEncoding,
+// ErrForeignSchema.
 func Version(ctx context.Context, conn Querier) (version uint, dirty bool, err error) {
 	if err := encoded(ctx, conn); err != nil {
 		return 0, false, err
@@ -40,6 +43,9 @@ func Version(ctx context.Context, conn Querier) (version uint, dirty bool, err e
 	err = conn.QueryRow(ctx, `SELECT version, dirty FROM public.schema_migrations LIMIT 1`).Scan(&stored, &dirty)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, false, nil
+	}
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == pgerrcode.UndefinedColumn {
+		return 0, false, fmt.Errorf("%w: its schema_migrations is not refundd's; give refundd a database of its own", ErrForeignSchema)
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("read schema version: %w", terse(err))
@@ -59,20 +65,22 @@ func encoded(ctx context.Context, conn Querier) error {
 	return nil
 }
 
-// Check tells whether this program may serve on the database: ErrSchemaOlder and ErrSchemaDirty say what to do first. A newer
-// schema is accepted, because migrations keep the programs of the version before working; so is one that a newer program is
+// Check tells whether this program may serve on the database: ErrSchemaOlder, ErrSchemaDirty and ErrForeignSchema say what to do first.
+// A newer schema is accepted, because migrations keep the programs of the version before working; so is one that a newer program is
 // about to change or failed to, since it is ours or newer either way.
 func Check(ctx context.Context, conn Querier) error {
 	version, dirty, err := Version(ctx, conn)
 	switch {
 	case err != nil:
 		return err
-	case version > Latest():
-		return nil
-	case dirty:
+	case dirty && version <= Latest():
 		return dirtyError(version)
-	case version == Latest():
-		return nil
+	case version >= Latest():
+		found, err := present(ctx, conn)
+		if err != nil {
+			return err
+		}
+		return requireOurs(found)
 	}
 	busy, err := migrating(ctx, conn)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"refundd/access"
 	"refundd/bench"
+	"refundd/migrations"
 	"refundd/reconcile"
 )
 
@@ -20,6 +21,7 @@ type benchCmd struct {
 	database
 	Self     bool   `help:"Start all of it: a durable Postgres, a service in a process of its own, for this run alone."`
 	URL      string `name:"url" placeholder:"URL" help:"The deployment to put under load; needs --database-url of the same."`
+	Really   string `placeholder:"DATABASE" help:"The name of its database, to fill that though others' books are in it."`
 	AdminURL string `placeholder:"URL" help:"Its admin address, which tells what CPU and memory it uses."`
 
 	Mix         []string      `default:"new,hot,replays,conflicts" placeholder:"A,B" help:"What is asked for, one after the other: new, hot (all on one order), replays, conflicts, simulator, or several at once such as new=80+replays=20 (default ${default})."`
@@ -101,6 +103,9 @@ func (b benchCmd) Run(ctx context.Context, c console) (err error) {
 		}
 		defer d.stop()
 	}
+	if err := b.meant(ctx, d); err != nil {
+		return err
+	}
 	results, proof, err := b.loads(ctx, c, d, mixes)
 	if err != nil && !errors.Is(err, bench.ErrUntrue) {
 		return err
@@ -113,6 +118,23 @@ func (b benchCmd) Run(ctx context.Context, c console) (err error) {
 		return errFound
 	}
 	return nil
+}
+
+// meant refuses a database with other books than those of earlier benches: what bench writes stays.
+func (b benchCmd) meant(ctx context.Context, d deployment) error {
+	conn, err := d.conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err := migrations.Check(ctx, conn); err != nil {
+		return err
+	}
+	t, err := look(ctx, conn, "bench-%", "")
+	if err != nil {
+		return err
+	}
+	return t.refusal("bench", "books that stay", b.Really)
 }
 
 // loads runs every round of every load, and proves answers and books after each load.

@@ -23,6 +23,7 @@ type devCmd struct {
 	serviceFlags
 	Addr      string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the API is served (default ${default}; port 0 takes a free one)."`
 	Data      string `default:".refundd" placeholder:"FOLDER" help:"Where the Postgres of its own, keys, the simulator's books and dev.json are kept (default ${default})."`
+	Really    string `placeholder:"DATABASE" help:"The name of the database in DATABASE_URL, to write samples into it though it holds what is not dev's."`
 	Simulator bool   `default:"true" help:"Start a simulated provider, unless --simulator-url names one (default ${default})."`
 }
 
@@ -76,7 +77,7 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder, serves 
 	if err != nil {
 		return err
 	}
-	if err := d.prepare(ctx, service, folder, &secrets); err != nil {
+	if err := postgres.prepare(ctx, service, folder, &secrets); err != nil {
 		return err
 	}
 	record := devRecord{
@@ -114,23 +115,25 @@ func (p *devPostgres) login(ctx context.Context, s devSecrets, size int32) (*pgx
 	return connect(ctx, config)
 }
 
-// prepare makes tenant, key and samples where they are not there yet.
-func (d devCmd) prepare(ctx context.Context, s *service, folder *devFolder, secrets *devSecrets) error {
-	err := s.keys.CreateTenant(ctx, devTenant, true)
-	if err != nil && !errors.Is(err, access.ErrTenantExists) {
-		return err
-	}
-	if err := seed(ctx, s.engine); err != nil {
-		return fmt.Errorf("seed: %w", err)
-	}
-	_, err = s.keys.Authenticate(ctx, secrets.APIKey) // the folder may have met another database
-	if err == nil || !errors.Is(err, access.ErrUnauthenticated) {
-		return err
-	}
-	secret, _, err := s.keys.CreateKey(ctx, access.NewKey{TenantID: devTenant, Scopes: access.AllScopes()})
-	if err != nil {
-		return err
-	}
-	secrets.APIKey = secret
-	return folder.keep(*secrets)
+// prepare makes tenant, key and samples where they are not there yet. The service itself may not let anybody in.
+func (p *devPostgres) prepare(ctx context.Context, s *service, folder *devFolder, secrets *devSecrets) error {
+	return database{p.url}.withKeys(ctx, func(keys *access.Keys) error {
+		err := keys.CreateTenant(ctx, devTenant, true)
+		if err != nil && !errors.Is(err, access.ErrTenantExists) {
+			return err
+		}
+		if err := seed(ctx, s.engine); err != nil {
+			return fmt.Errorf("seed: %w", err)
+		}
+		_, err = s.keys.Authenticate(ctx, secrets.APIKey) // the folder may have met another database
+		if err == nil || !errors.Is(err, access.ErrUnauthenticated) {
+			return err
+		}
+		secret, _, err := keys.CreateKey(ctx, access.NewKey{TenantID: devTenant, Scopes: access.AllScopes()})
+		if err != nil {
+			return err
+		}
+		secrets.APIKey = secret
+		return folder.keep(*secrets)
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -46,6 +47,9 @@ func openFolder(path string) (*devFolder, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil { // not 0700: as root, Postgres runs as another account and has to pass
 		return nil, &fault{text: fmt.Sprintf("--data %s cannot be made: %s", path, cause(err)), cause: err}
 	}
+	if err := refuseOthersFolder(path); err != nil {
+		return nil, err
+	}
 	lock, err := os.OpenFile(filepath.Join(path, "dev.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, &fault{text: fmt.Sprintf("--data %s cannot be written: %s", path, cause(err)), cause: err}
@@ -60,6 +64,19 @@ func openFolder(path string) (*devFolder, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// refuseOthersFolder refuses a folder that holds anything and was not made by dev.
+func refuseOthersFolder(path string) error {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return &fault{text: fmt.Sprintf("--data %s cannot be read: %s", path, cause(err)), cause: err}
+	}
+	ours := slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "dev.lock" })
+	if len(entries) == 0 || ours {
+		return nil
+	}
+	return &fault{text: fmt.Sprintf("--data %s holds other files (%s) and is not a folder of dev's: name a new or an empty one", path, entries[0].Name())}
 }
 
 // cause is what the system said, without the path that the sentence has already named.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"refundd/internal/embedpg"
@@ -34,6 +33,10 @@ func (d devCmd) openPostgres(ctx context.Context, folder *devFolder, log *slog.L
 			return nil, err
 		}
 	}
+	if err := d.meant(ctx, p, folder); err != nil {
+		p.stop()
+		return nil, err
+	}
 	if err := p.migrate(ctx); err != nil {
 		p.stop()
 		return nil, err
@@ -41,17 +44,31 @@ func (d devCmd) openPostgres(ctx context.Context, folder *devFolder, log *slog.L
 	return p, nil
 }
 
-func (p *devPostgres) migrate(ctx context.Context) error {
+// meant refuses a Postgres that was named and holds what is not dev's: DATABASE_URL may be left from another program.
+func (d devCmd) meant(ctx context.Context, p *devPostgres, folder *devFolder) error {
+	if p.server != nil {
+		return nil
+	}
 	if u, err := url.Parse(p.url); err != nil || (u.Scheme != "postgres" && u.Scheme != "postgresql") {
 		return usage("dev needs DATABASE_URL as a URL such as postgres://owner:password@127.0.0.1:5432/refundd")
 	}
-	conn, err := database{p.url}.conn(ctx) // says in one sentence what is wrong with the URL
+	conn, err := database{p.url}.conn(ctx)
 	if err != nil {
 		return err
 	}
-	_ = conn.Close(ctx)
-	return migrations.Up(ctx, p.url)
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	secrets, err := folder.secrets()
+	if err != nil {
+		return err
+	}
+	t, err := look(ctx, conn, devTenant, secrets.APIKey)
+	if err != nil {
+		return err
+	}
+	return t.refusal("dev", "its samples", d.Really)
 }
+
+func (p *devPostgres) migrate(ctx context.Context) error { return migrations.Up(ctx, p.url) }
 
 func (p *devPostgres) start(ctx context.Context, folder *devFolder) (err error) {
 	p.server, err = embedpg.Start(ctx, embedpg.Options{Dir: filepath.Join(folder.path, "postgres")})
@@ -101,35 +118,14 @@ func (p *devPostgres) stop() {
 	_ = p.server.Stop(ctx) // at the end of ctx it is killed, and recovers at the next start
 }
 
-// createRole makes the login that the service works as: no more rights than refundd_service has, and the timeouts that a
-// server in production has.
+// createRole makes the login that the service works as: with no more rights, and the time limits, that one in production has.
 func (p *devPostgres) createRole(ctx context.Context, s devSecrets) error {
 	conn, err := database{p.url}.conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	var exists bool
-	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, s.Role).Scan(&exists); err != nil {
-		return fmt.Errorf("create the service's login: %w", err)
-	}
-	role := pgx.Identifier{s.Role}.Sanitize()
-	verb := "CREATE"
-	if exists {
-		verb = "ALTER"
-	}
-	for _, sql := range []string{
-		fmt.Sprintf("%s ROLE %s LOGIN PASSWORD '%s'", verb, role, s.Password), // rand.Text: letters and digits
-		"GRANT refundd_service TO " + role,
-		"ALTER ROLE " + role + " SET statement_timeout = '20s'",
-		"ALTER ROLE " + role + " SET lock_timeout = '10s'",
-		"ALTER ROLE " + role + " SET idle_in_transaction_session_timeout = '30s'",
-	} {
-		if _, err := conn.Exec(ctx, sql); err != nil {
-			return &fault{text: "dev could not create the service's login; the owner in DATABASE_URL needs CREATEROLE", cause: err}
-		}
-	}
-	return nil
+	return loginFault(migrations.MakeLogin(ctx, conn, migrations.Login{Name: s.Role, Role: migrations.Service, Password: s.Password}))
 }
 
 // hangUp ends the service's sessions, also those of second attempts, until it is served: what still waits in Postgres when

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -32,6 +33,10 @@ func (k keysCreateCmd) Run(ctx context.Context, c console) error {
 			return accessFault(err)
 		}
 		printSecret(c, secret, key)
+		if slices.Contains(key.Scopes, access.AuthorizationsWrite) && slices.Contains(key.Scopes, access.RefundsWrite) {
+			_, _ = fmt.Fprintln(c.stderr, "warning: this key can approve a refund and execute it: whoever holds it needs nobody's approval; "+
+				"give the approving system and the executing one a key each")
+		}
 		return nil
 	})
 }

@@ -20,11 +20,16 @@ func (m migrateUpCmd) Run(ctx context.Context, c console) error {
 	return m.migrate(ctx, c, migrations.Up)
 }
 
-type migrateDownCmd struct{ database }
+type migrateDownCmd struct {
+	database
+	Really string `placeholder:"DATABASE" help:"The database's name, to destroy the books that it holds."`
+}
 
-// Run removes every table of refundd's.
+// Run removes every table of refundd's; one with rows only where its database is named.
 func (m migrateDownCmd) Run(ctx context.Context, c console) error {
-	return m.migrate(ctx, c, migrations.Down)
+	return m.migrate(ctx, c, func(ctx context.Context, url string) error {
+		return migrations.DownWithBooks(ctx, url, m.Really)
+	})
 }
 
 type migrateVersionCmd struct{ database }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -29,6 +30,7 @@ type commandLine struct {
 	Show        showCmd        `cmd:"" help:"Show all that is known of one operation."`
 	Tenants     tenantsCmd     `cmd:"" help:"Create and list tenants."`
 	Keys        keysCmd        `cmd:"" help:"Create, list, revoke and rotate API keys."`
+	Login       loginCmd       `cmd:"" help:"Make the database logins that refundd connects as."`
 	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running server whether it is alive."`
 	Bench       benchCmd       `cmd:"" help:"Put a deployment under load, measure it, and prove that its answers were true."`
 	Simulator   simulatorCmd   `cmd:"" help:"Simulate a payment provider, for tests and load."`
@@ -68,7 +70,7 @@ func dispatch(ctx context.Context, args []string, getenv func(string) string, c 
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
 		kong.Resolvers(environment(getenv)),
 		kong.BindTo(ctx, (*context.Context)(nil)),
-		kong.Bind(c),
+		kong.Bind(c, lookup(getenv)),
 	)
 	if err != nil {
 		return fmt.Errorf("read the command line's grammar: %w", err)
@@ -80,6 +82,7 @@ func dispatch(ctx context.Context, args []string, getenv func(string) string, c 
 	if err != nil {
 		return usage("%s (see refundd --help)", foreign(err))
 	}
+	warnOfVariables(c, parser.Model.Node, os.Environ())
 	return command.Run()
 }
 
@@ -95,6 +98,9 @@ func asFlags(args []string) []string {
 	}
 	return args
 }
+
+// lookup answers a variable of the environment, "" where it is not set.
+type lookup func(string) string
 
 // environment sets a flag that the command line leaves out from its variable.
 func environment(getenv func(string) string) kong.ResolverFunc {

@@ -71,8 +71,8 @@ type served struct {
 
 func serve(t *testing.T, db *testdb.DB, args ...string) served {
 	t.Helper()
-	succeed(t, db.ServiceURL, "tenants", "create", "--tenant", "shop")
-	key := succeed(t, db.ServiceURL, "keys", "create", "--tenant", "shop", "--scopes", "orders:write,authorizations:write,refunds:write,read")
+	succeed(t, db.OperatorURL, "tenants", "create", "--tenant", "shop")
+	key := succeed(t, db.OperatorURL, "keys", "create", "--tenant", "shop", "--scopes", "orders:write,authorizations:write,refunds:write,read")
 	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, append([]string{"serve", "--addr", "127.0.0.1:0", "--drain-delay", "0s"}, args...)...)
 	var line struct {
 		Addr  string `json:"addr"`
@@ -223,7 +223,7 @@ func TestServe_WorksInEveryExecModeThatTheURLNames(t *testing.T) {
 			s.expect(t, 200, "GET", "/v1/orders?customer_email=A@B.c", "")
 			succeed(t, db.ServiceURL, "audit")
 			succeed(t, db.ServiceURL, "show", "op-1")
-			succeed(t, db.ServiceURL, "keys", "list")
+			succeed(t, db.OperatorURL, "keys", "list")
 		})
 	}
 }

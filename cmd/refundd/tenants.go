@@ -7,6 +7,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"refundd/access"
 )
 
@@ -73,6 +76,10 @@ func accessFault(err error) error {
 	}
 	if errors.Is(err, access.ErrInvalidScope) {
 		return usage("--scopes takes a comma-separated list of %s", scopeNames())
+	}
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == pgerrcode.InsufficientPrivilege {
+		return &fault{text: "the login in DATABASE_URL may not do this: use the owner, or a login of " +
+			"refundd login create --role operator", cause: err}
 	}
 	return err
 }

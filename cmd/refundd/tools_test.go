@@ -24,12 +24,12 @@ func TestMigrate_MovesTheSchemaUpAndDown(t *testing.T) {
 func TestTenants_AreCreatedOnceAndListed(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
-	env := []string{"DATABASE_URL=" + db.ServiceURL}
-	succeed(t, db.ServiceURL, "tenants", "create", "--tenant", "strict")
-	succeed(t, db.ServiceURL, "tenants", "create", "--tenant", "open", "--require-authorization=false")
+	env := []string{"DATABASE_URL=" + db.OperatorURL}
+	succeed(t, db.OperatorURL, "tenants", "create", "--tenant", "strict")
+	succeed(t, db.OperatorURL, "tenants", "create", "--tenant", "open", "--require-authorization=false")
 	oneSentence(t, command(t, env, "tenants", "create", "--tenant", "open"), exitFailed, "exists")
 	oneSentence(t, command(t, env, "tenants", "create", "--tenant", "Not So"), exitUsage, "a-z, 0-9 and -")
-	lines := strings.Split(succeed(t, db.ServiceURL, "tenants", "list"), "\n")
+	lines := strings.Split(succeed(t, db.OperatorURL, "tenants", "list"), "\n")
 	if len(lines) != 3 || !strings.HasPrefix(lines[1], "open    false") || !strings.HasPrefix(lines[2], "strict  true") {
 		t.Errorf("tenants list prints\n%s", strings.Join(lines, "\n"))
 	}
@@ -38,8 +38,8 @@ func TestTenants_AreCreatedOnceAndListed(t *testing.T) {
 func TestKeys_LiveFromCreationToRevocation(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
-	env := []string{"DATABASE_URL=" + db.ServiceURL}
-	succeed(t, db.ServiceURL, "tenants", "create", "--tenant", "shop")
+	env := []string{"DATABASE_URL=" + db.OperatorURL}
+	succeed(t, db.OperatorURL, "tenants", "create", "--tenant", "shop")
 	oneSentence(t, command(t, env, "keys", "create", "--tenant", "shop", "--scopes", "read,everything"), exitUsage, "refunds:write")
 	oneSentence(t, command(t, env, "keys", "create", "--tenant", "nobody", "--scopes", "read"), exitFailed, "tenant not found")
 	oneSentence(t, command(t, env, "keys", "create", "--tenant", "shop", "--scopes", "read", "--ttl=-1h"), exitUsage, "lifetime")
@@ -55,22 +55,22 @@ func TestKeys_LiveFromCreationToRevocation(t *testing.T) {
 		t.Errorf("the key is of %+v", who)
 	}
 
-	second := succeed(t, db.ServiceURL, "keys", "rotate", who.KeyID, "--grace", "1h")
+	second := succeed(t, db.OperatorURL, "keys", "rotate", who.KeyID, "--grace", "1h")
 	if heir := authenticate(t, db, second); heir.TenantID != "shop" || len(heir.Scopes) != 2 || heir.KeyID == who.KeyID {
 		t.Errorf("the rotated key is of %+v", heir)
 	}
 	authenticate(t, db, first) // within its grace
 
-	third := succeed(t, db.ServiceURL, "keys", "rotate", authenticate(t, db, second).KeyID)
+	third := succeed(t, db.OperatorURL, "keys", "rotate", authenticate(t, db, second).KeyID)
 	refused(t, db, second)
-	succeed(t, db.ServiceURL, "keys", "revoke", authenticate(t, db, third).KeyID)
+	succeed(t, db.OperatorURL, "keys", "revoke", authenticate(t, db, third).KeyID)
 	refused(t, db, third)
 
-	list := succeed(t, db.ServiceURL, "keys", "list", "--tenant", "shop")
+	list := succeed(t, db.OperatorURL, "keys", "list", "--tenant", "shop")
 	if strings.Count(list, "\n") != 3 || strings.Count(list, "  revoked  ") != 2 || strings.Count(list, "  active  ") != 1 {
 		t.Errorf("keys list prints\n%s", list)
 	}
-	if all := succeed(t, db.ServiceURL, "keys", "list"); all != list {
+	if all := succeed(t, db.OperatorURL, "keys", "list"); all != list {
 		t.Errorf("keys list of all tenants prints\n%s", all)
 	}
 	for _, secret := range []string{first, second, third} {

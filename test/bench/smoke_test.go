@@ -63,7 +63,7 @@ func (r report) check(t *testing.T, loads int) {
 func TestBench_ProvesTheAnswersOfARunningDeployment(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t)
-	r := harness.Command(t, s.DB.ServiceURL, "bench", "--url", s.Servers[0].URL, "--admin-url", s.Servers[0].AdminURL, "--json", "--rounds", "1", "--warmup", "100ms",
+	r := harness.Command(t, s.DB.URL, "bench", "--url", s.Servers[0].URL, "--admin-url", s.Servers[0].AdminURL, "--json", "--rounds", "1", "--warmup", "100ms",
 		"--duration", "900ms", "--orders", "500", "--executed", "500", "--connections", "16",
 		"--mix", "new,hot,replays,conflicts,new=60+hot=10+replays=20+conflicts=10", "--ids", "random")
 	read(t, r).check(t, 5)

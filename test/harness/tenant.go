@@ -35,7 +35,7 @@ func (s *Service) OpenTenant(t testing.TB) *Tenant {
 func (s *Service) tenant(t testing.TB, flag string) *Tenant {
 	t.Helper()
 	tenant := &Tenant{ID: fmt.Sprintf("t-%d-%d", time.Now().UnixNano()%1e9, lastTenant.Add(1)), Service: s, t: t}
-	if r := Command(t, s.DB.ServiceURL, "tenants", "create", "--tenant", tenant.ID, flag); r.ExitCode != 0 {
+	if r := Command(t, s.DB.OperatorURL, "tenants", "create", "--tenant", tenant.ID, flag); r.ExitCode != 0 {
 		t.Fatalf("refundd tenants create exits %d: %s", r.ExitCode, r.Stderr)
 	}
 	tenant.Key = tenant.NewKey(AllScopes)
@@ -46,7 +46,7 @@ func (s *Service) tenant(t testing.TB, flag string) *Tenant {
 func (t *Tenant) NewKey(scopes string, flags ...string) string {
 	t.t.Helper()
 	args := append([]string{"keys", "create", "--tenant", t.ID, "--scopes", scopes}, flags...)
-	r := Command(t.t, t.Service.DB.ServiceURL, args...)
+	r := Command(t.t, t.Service.DB.OperatorURL, args...)
 	if r.ExitCode != 0 {
 		t.t.Fatalf("refundd keys create exits %d: %s", r.ExitCode, r.Stderr)
 	}
@@ -165,7 +165,7 @@ func ask[T any](t *Tenant, sql string, args ...any) T {
 func (t *Tenant) EndKey(secret, command string) string {
 	t.t.Helper()
 	id := ask[string](t, `SELECT key_id FROM api_keys WHERE secret_hash = sha256($1::bytea)`, []byte(secret))
-	r := Command(t.t, t.Service.DB.ServiceURL, "keys", command, id)
+	r := Command(t.t, t.Service.DB.OperatorURL, "keys", command, id)
 	if r.ExitCode != 0 {
 		t.t.Fatalf("refundd keys %s exits %d: %s", command, r.ExitCode, r.Stderr)
 	}

@@ -25,11 +25,12 @@ import (
 )
 
 const (
-	prefix      = "refundd_test_" // of every database that this package makes
-	serviceUser = "refundd_test_service"
-	lockClass   = 0x7e57db // of our advisory locks; 0 = preparing, else a living process's run
-	prepareWait = 6 * time.Minute
-	cleanWait   = time.Minute
+	prefix       = "refundd_test_" // of every database that this package makes
+	serviceUser  = "refundd_test_service"
+	operatorUser = "refundd_test_operator"
+	lockClass    = 0x7e57db // of our advisory locks; 0 = preparing, else a living process's run
+	prepareWait  = 6 * time.Minute
+	cleanWait    = time.Minute
 )
 
 // shared is the cluster of all tests of this process.
@@ -84,7 +85,7 @@ func (s *sharedCluster) stop() {
 	}
 }
 
-// cluster is a prepared Postgres: it has the template and the service's login.
+// cluster is a prepared Postgres: it has the template and the logins.
 type cluster struct {
 	base     *url.URL
 	admin    *pgxpool.Pool
@@ -93,9 +94,10 @@ type cluster struct {
 	last     atomic.Int64
 	template string
 	service  *url.Userinfo
+	operator *url.Userinfo
 }
 
-// prepare migrates a template and makes the service's login. Processes that
+// prepare migrates a template and makes the logins. Processes that
 // share a cluster take turns, since roles are cluster-wide.
 func prepare(ctx context.Context, databaseURL string) (*cluster, error) {
 	base, err := url.Parse(databaseURL)
@@ -104,7 +106,8 @@ func prepare(ctx context.Context, databaseURL string) (*cluster, error) {
 	}
 	c := &cluster{base: base, run: newRun()}
 	c.template = c.nextName()
-	c.service = url.UserPassword(serviceUser, servicePassword(base))
+	c.service = url.UserPassword(serviceUser, loginPassword(base))
+	c.operator = url.UserPassword(operatorUser, loginPassword(base))
 	if c.admin, err = pgxpool.New(ctx, databaseURL); err != nil {
 		return nil, fmt.Errorf("open test cluster: %w", err)
 	}
@@ -134,7 +137,7 @@ func (c *cluster) prepareOn(ctx context.Context, databaseURL string) error {
 	if err := migrations.Up(ctx, withDatabase(c.base, c.template, nil)); err != nil {
 		return fmt.Errorf("migrate the template: %w", err)
 	}
-	if err := c.makeService(ctx); err != nil {
+	if err := c.makeLogins(ctx); err != nil {
 		return err
 	}
 	if _, err := c.alive.Exec(ctx, `SELECT pg_advisory_unlock($1, 0)`, lockClass); err != nil {
@@ -143,22 +146,19 @@ func (c *cluster) prepareOn(ctx context.Context, databaseURL string) error {
 	return nil
 }
 
-// makeService makes the login that tests use the service's role through, with
-// the time limits that production puts on it.
-func (c *cluster) makeService(ctx context.Context) error {
-	password, _ := c.service.Password()
-	_, err := c.admin.Exec(ctx, `DO $$ BEGIN
-		IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '`+serviceUser+`') THEN
-			CREATE ROLE `+serviceUser+` LOGIN IN ROLE refundd_service;
-		END IF;
-	END $$;
-	GRANT `+serviceUser+` TO CURRENT_USER; -- DROP DATABASE ends a forgotten session of it
-	ALTER ROLE `+serviceUser+` PASSWORD '`+password+`';
-	ALTER ROLE `+serviceUser+` SET statement_timeout = '30s';
-	ALTER ROLE `+serviceUser+` SET lock_timeout = '10s';
-	ALTER ROLE `+serviceUser+` SET idle_in_transaction_session_timeout = '60s';`)
-	if err != nil {
-		return fmt.Errorf("make the service's login: %w", err)
+// makeLogins makes the logins that tests use the two roles through, with the
+// time limits that production puts on them.
+func (c *cluster) makeLogins(ctx context.Context) error {
+	for role, user := range map[migrations.Role]*url.Userinfo{migrations.Service: c.service, migrations.Operator: c.operator} {
+		password, _ := user.Password()
+		err := migrations.MakeLogin(ctx, c.alive, migrations.Login{Name: user.Username(), Role: role, Password: password})
+		if err != nil {
+			return fmt.Errorf("make a login for tests: %w", err)
+		}
+		// DROP DATABASE ends a forgotten session of it.
+		if _, err := c.alive.Exec(ctx, `GRANT `+user.Username()+` TO CURRENT_USER`); err != nil {
+			return fmt.Errorf("make a login for tests: %w", err)
+		}
 	}
 	return nil
 }
@@ -173,9 +173,10 @@ func (c *cluster) clone(t testing.TB, template string) *DB {
 		t.Fatal(err)
 	}
 	return &DB{
-		Name:       name,
-		URL:        withDatabase(c.base, name, nil),
-		ServiceURL: withDatabase(c.base, name, c.service),
+		Name:        name,
+		URL:         withDatabase(c.base, name, nil),
+		ServiceURL:  withDatabase(c.base, name, c.service),
+		OperatorURL: withDatabase(c.base, name, c.operator),
 	}
 }
 
@@ -269,9 +270,9 @@ func newRun() uint32 {
 	return binary.BigEndian.Uint32(b[:]) | 1
 }
 
-// servicePassword is the same for every process that shares the cluster, and
+// loginPassword is the same for every process that shares the cluster, and
 // nobody knows it who does not know the owner's.
-func servicePassword(base *url.URL) string {
+func loginPassword(base *url.URL) string {
 	owner, _ := base.User.Password()
 	return fmt.Sprintf("%x", sha256.Sum256([]byte("refundd test service "+base.User.Username()+" "+owner)))
 }

@@ -25,11 +25,12 @@ import (
 // DB is one test's database. Its pools are closed and it is dropped when the
 // test and its subtests have ended.
 type DB struct {
-	Name       string
-	URL        string        // of the owner
-	ServiceURL string        // of a LOGIN role in refundd_service
-	Owner      *pgxpool.Pool // for set-up, for checks, and to move time
-	Pool       *pgxpool.Pool // as the service's role: what the tested code gets
+	Name        string
+	URL         string        // of the owner
+	ServiceURL  string        // of a LOGIN role in refundd_service
+	OperatorURL string        // of a LOGIN role in refundd_operator
+	Owner       *pgxpool.Pool // for set-up, for checks, and to move time
+	Pool        *pgxpool.Pool // as the service's role: what the tested code gets
 }
 
 type options struct{ maxConns int32 }

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { testdb.Main(m) }
 func keepUntilKilled(t *testing.T) {
 	t.Helper()
 	db := testdb.New(t)
-	if _, err := db.Pool.Exec(t.Context(), insertTenant); err != nil {
+	if _, err := db.Owner.Exec(t.Context(), insertTenant); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println("database", db.Name)
@@ -117,7 +117,7 @@ func TestNew_DatabasesAreSeparate(t *testing.T) {
 	for range 20 {
 		wg.Go(func() {
 			db := testdb.New(t)
-			if _, err := db.Pool.Exec(t.Context(), insertTenant); err != nil {
+			if _, err := db.Owner.Exec(t.Context(), insertTenant); err != nil {
 				t.Error(err)
 			}
 			var n int
@@ -138,7 +138,7 @@ func TestNew_PoolIsTheRestrictedRole(t *testing.T) {
 		t.Errorf("the service may delete: %v", err)
 	}
 	var timeout string
-	if err := db.Pool.QueryRow(t.Context(), `SHOW statement_timeout`).Scan(&timeout); err != nil || timeout != "30s" {
+	if err := db.Pool.QueryRow(t.Context(), `SHOW statement_timeout`).Scan(&timeout); err != nil || timeout != "20s" {
 		t.Errorf("statement_timeout = %q, %v", timeout, err)
 	}
 }
@@ -166,7 +166,7 @@ func TestNewIn_SurvivesKillAndRestart(t *testing.T) {
 	t.Parallel()
 	s := testdb.Start(t, embedpg.Options{Durable: true})
 	db := testdb.NewIn(t, s)
-	if _, err := db.Pool.Exec(t.Context(), insertTenant); err != nil {
+	if _, err := db.Owner.Exec(t.Context(), insertTenant); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Kill(); err != nil {
