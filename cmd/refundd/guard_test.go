@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"refundd/internal/embedpg"
+	"refundd/migrations"
 	"refundd/test/testdb"
 )
 
@@ -125,7 +127,7 @@ func TestMigrateUp_ByAPlainOwner(t *testing.T) {
 	if _, err := admin.Exec(t.Context(), sql); err != nil {
 		t.Fatalf("what it says to type (%s) fails: %v", sql, err)
 	}
-	if version := succeed(t, owner, "migrate", "up"); version != "1" {
+	if version := succeed(t, owner, "migrate", "up"); version != fmt.Sprint(migrations.Latest()) {
 		t.Errorf("then it is at version %s", version)
 	}
 
