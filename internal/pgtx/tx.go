@@ -107,8 +107,8 @@ func (t *Tx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 
 const (
 	commit       = "commit"
-	commitLimit  = 5 * time.Second // for a COMMIT, whose wait for the standbys no time limit of Postgres's ends
-	messageLimit = 8 * time.Second // for one that travels with statements
+	commitLimit  = 4 * time.Second // for a COMMIT, whose wait for the standbys no time limit of Postgres's ends
+	messageLimit = 6 * time.Second // for one that travels with statements
 )
 
 // errUncertain reports a COMMIT that is not known to have become durable: no answer came in time, or its wait for the
