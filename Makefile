@@ -2,6 +2,8 @@
 
 .PHONY: run test drill lint fmt
 .DEFAULT_GOAL := run
+# Somebody's shell leads the tests to no other database.
+unexport PGHOST PGPORT PGDATABASE PGUSER PGSERVICE PGSERVICEFILE PGOPTIONS PGSSLMODE PGSSLROOTCERT PGTARGETSESSIONATTRS PGTZ PGAPPNAME
 
 # ARGS are passed on: make run ARGS='--addr 127.0.0.1:9090'
 run: ## migrate, seed and serve on a private Postgres, with a tour of curl commands
@@ -13,7 +15,7 @@ test: ## the whole suite, under the race detector
 	@./.ci/need postgres "$$TEST_DATABASE_URL"
 	CGO_ENABLED=1 go test -race -count=1 -p 2 -timeout 15m ./...
 
-drill: ## what is slow and finds what is rare, or needs root: a full disk, processes that are stopped at random
+drill: ## what is slow and finds what is rare, or needs root: a full disk, a failover, processes that are stopped at random
 	@./.ci/need postgres
 	go test -tags drill -count=1 -p 1 -timeout 15m ./test/drill/...
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -193,6 +194,34 @@ func TestVersion_NamesTheProgram(t *testing.T) {
 			t.Errorf("%s exits %d: %q, %q", args, r.code, r.stdout, r.stderr)
 		}
 	}
+}
+
+func TestA71_HealthcheckAsksTheAddressThatServeWasGiven(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ listen, addr string }{
+		{"127.0.0.1:0", "127.0.0.1:%s"}, {":0", ":%s"}, {"0.0.0.0:0", "0.0.0.0:%s"}, {"[::1]:0", "[::1]:%s"}, {"[::]:0", "[::]:%s"},
+		{"127.0.0.1:0", "localhost:%s"},
+	} {
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		listener, err := net.Listen("tcp", c.listen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = server.Listener.Close()
+		server.Listener = listener
+		server.Start()
+		_, port, _ := net.SplitHostPort(listener.Addr().String())
+		addr := fmt.Sprintf(c.addr, port)
+		if r := command(t, []string{"REFUNDD_ADDR=" + addr}, "healthcheck"); r.code != 0 || r.stdout+r.stderr != "" {
+			t.Errorf("by the environment, %s: %+v", addr, r)
+		}
+		if r := command(t, nil, "healthcheck", "--addr", addr); r.code != 0 {
+			t.Errorf("by the flag, %s: %+v", addr, r)
+		}
+		server.Close()
+		oneSentence(t, command(t, nil, "healthcheck", "--addr", addr), exitFailed, "no answer")
+	}
+	oneSentence(t, command(t, nil, "healthcheck", "--addr", "here"), exitUsage, "--addr takes HOST:PORT")
 }
 
 func TestHealthcheck_TellsTheLivingFromTheDead(t *testing.T) {
