@@ -2,6 +2,7 @@ package operations
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -26,6 +27,14 @@ func CanWrite(ctx context.Context, tx pgx.Tx) error {
 	} {
 		b.Queue(sql)
 	}
+	b.Queue(`SELECT count(*) FROM pg_proc WHERE proname = 'claim_refunds' AND pronamespace = 'public'::regnamespace
+		AND has_function_privilege(oid, 'EXECUTE')`).QueryRow(func(row pgx.Row) error {
+		var callable int
+		if err := row.Scan(&callable); err != nil || callable == 1 {
+			return err
+		}
+		return errors.New("claim_refunds can not be called")
+	})
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("ask whether a refund can be written: %w", err)
 	}
