@@ -82,7 +82,7 @@ func eachKeyOnce(calls []*call) (firsts, again []*call) {
 
 // claim runs the transaction. All of it is one message, unless it waits for a lock first, or has to tell of what it reserves.
 func (e *Engine) claim(ctx context.Context, calls []*call, patient bool) ([]batch.Result[claimed], error) {
-	return pgtx.InTx(ctx, e.config.Pool, func(tx *pgtx.Tx) ([]batch.Result[claimed], error) {
+	results, err := pgtx.InTx(ctx, e.config.Pool, func(tx *pgtx.Tx) ([]batch.Result[claimed], error) {
 		if patient {
 			if err := lockOrder(ctx, tx, calls[0].orderKey()); err != nil {
 				return nil, err
@@ -107,9 +107,12 @@ func (e *Engine) claim(ctx context.Context, calls []*call, patient bool) ([]batc
 		if err != nil {
 			return nil, fmt.Errorf("claim keys: %w", err)
 		}
-		failpoint("reserve.committed")
 		return results, nil
 	})
+	if err == nil {
+		failpoint("reserve.committed")
+	}
+	return results, err
 }
 
 // lockOrder waits for an order, so that claim_refunds finds it ours.

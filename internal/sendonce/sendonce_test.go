@@ -323,7 +323,7 @@ func TestA66_WhateverAPeerAnswers_IsBoundedAndNeverSentAgain(t *testing.T) {
 			t.Parallel()
 			url, requests := raw(t, c.answer)
 			wait := 20 * time.Second
-			if c.want == context.DeadlineExceeded {
+			if errors.Is(c.want, context.DeadlineExceeded) {
 				wait = 300 * time.Millisecond
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), wait)

@@ -100,7 +100,7 @@ type exchanged struct {
 
 // exchange sends r once.
 func exchange(ctx context.Context, t http.RoundTripper, r *http.Request) (exchanged, error) {
-	response, err := t.RoundTrip(r.WithContext(ctx))
+	response, err := t.RoundTrip(r.WithContext(ctx)) //nolint:bodyclose // who gets the answer closes it
 	switch {
 	case errors.Is(err, sendonce.ErrNotSent):
 		return exchanged{}, &operations.ProviderError{Kind: operations.ErrorNotSent, Unwritten: true, Cause: err}

@@ -51,14 +51,14 @@ func outcome(t *testing.T, want operations.ProviderResult, got operations.Provid
 }
 
 // kind wants an error of a kind, and returns the exchange's name.
-func kind(t *testing.T, want operations.ErrorKind, err error) *operations.ProviderError {
+func kind(t *testing.T, want operations.ErrorKind, err error) operations.ProviderError {
 	t.Helper()
 	e, ok := errors.AsType[*operations.ProviderError](err)
 	if !ok || e.Kind != want {
 		t.Errorf("got %v, want the kind %s", err, want)
-		return &operations.ProviderError{}
+		return operations.ProviderError{}
 	}
-	return e
+	return *e
 }
 
 var succeeded = operations.ProviderResult{Outcome: operations.OutcomeSucceeded}

@@ -99,6 +99,6 @@ func (d *dormitory) settle() {
 		}
 	}
 	if executed := len(d.service.Simulator.Ledger()); settled != len(d.sleepers) || executed != len(d.sleepers)-1 {
-		d.t.Errorf("of %d operations %d are settled, and %d executed", len(d.sleepers), settled, executed)
+		d.t.Errorf("of %d operations %d are settled, and %d executed\n%s", len(d.sleepers), settled, executed, d.tenant.Rows())
 	}
 }
