@@ -35,11 +35,7 @@ func present(ctx context.Context, conn Querier) (found []string, err error) {
 }
 
 // beforeUp refuses what would fail half-way, or meet another program's tables: nothing was written yet.
-func beforeUp(ctx context.Context, conn *pgx.Conn) error {
-	version, dirty, err := Version(ctx, conn)
-	if err != nil || dirty {
-		return err // steps says what to do about dirt
-	}
+func beforeUp(ctx context.Context, conn *pgx.Conn, version uint) error {
 	found, err := present(ctx, conn)
 	switch {
 	case err != nil:
@@ -96,19 +92,16 @@ func beforeDown(ctx context.Context, conn *pgx.Conn, named string) error {
 	if err != nil {
 		return err
 	}
-	var holding []string
-	for _, table := range found {
-		var rows bool
-		if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM public.`+table+`)`).Scan(&rows); err != nil {
-			return fmt.Errorf("look for rows: %w", terse(err))
-		}
-		if rows {
-			holding = append(holding, table)
-		}
+	has := make([]string, len(found))
+	for i, table := range found {
+		has[i] = fmt.Sprintf("CASE WHEN EXISTS (SELECT FROM public.%s) THEN '%[1]s' END", table)
 	}
+	var holding []string
 	var database string
-	if err := conn.QueryRow(ctx, `SELECT current_database()`).Scan(&database); err != nil {
-		return fmt.Errorf("look up the database's name: %w", terse(err))
+	err = conn.QueryRow(ctx, `SELECT array_remove(ARRAY[`+strings.Join(has, ", ")+`]::text[], NULL), current_database()`,
+		pgx.QueryExecModeExec).Scan(&holding, &database)
+	if err != nil {
+		return fmt.Errorf("look for rows: %w", terse(err))
 	}
 	if len(holding) == 0 || named == database {
 		return nil

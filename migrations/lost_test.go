@@ -31,7 +31,7 @@ func TestA85_TheConnectionIsLostAtEachMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for at := signIn + 1; loseAt(t, at, c.answered, c.forGood, whole); at += c.stride {
-				if at > 50 {
+				if at > 80 {
 					t.Fatal("a migration has no end")
 				}
 			}

@@ -69,7 +69,7 @@ func Down(ctx context.Context, databaseURL string) error { return DownWithBooks(
 
 // DownWithBooks is Down, and destroys the rows of the database that is named.
 func DownWithBooks(ctx context.Context, databaseURL, named string) error {
-	unlessBooks := func(ctx context.Context, conn *pgx.Conn) error { return beforeDown(ctx, conn, named) }
+	unlessBooks := func(ctx context.Context, conn *pgx.Conn, _ uint) error { return beforeDown(ctx, conn, named) }
 	return move(ctx, databaseURL, unlessBooks, func(version uint) *step {
 		if version == 0 {
 			return nil
@@ -83,8 +83,8 @@ const (
 	restWait    = 300 * time.Millisecond // until the next one is tried
 )
 
-// check looks at a database before it is migrated.
-type check func(ctx context.Context, conn *pgx.Conn) error
+// check looks at a database of some version before it is migrated.
+type check func(ctx context.Context, conn *pgx.Conn, version uint) error
 
 // move takes one step after another until none is left, where check finds nothing against it. A connection that breaks is replaced: the version, which is stored
 // with what it numbers, tells where to go on.
@@ -126,16 +126,18 @@ func moveOn(ctx context.Context, conn *pgx.Conn, first check, next func(version 
 	if err := lock(ctx, conn); err != nil {
 		return conn.IsClosed() && !errors.Is(err, ErrLockTimeout) && ctx.Err() == nil, fmt.Errorf("lock migrations: %w", err)
 	}
-	if err := first(ctx, conn); err != nil {
-		return conn.IsClosed(), err
-	}
-	for {
+	for checked := false; ; checked = true {
 		version, dirty, err := Version(ctx, conn)
 		switch {
 		case err != nil:
 			return conn.IsClosed(), err
 		case dirty:
 			return false, dirtyError(version)
+		}
+		if !checked {
+			if err := first(ctx, conn, version); err != nil {
+				return conn.IsClosed(), err
+			}
 		}
 		s := next(version)
 		if s == nil {

@@ -214,9 +214,9 @@ func TestRoles_HaveTheRightsThatTheyUseAndNoOther(t *testing.T) {
 	want := []string{
 		"refundd_operator INSERT api_keys", "refundd_operator INSERT tenants",
 		"refundd_operator UPDATE api_keys.expires_at", "refundd_operator UPDATE api_keys.revoked_at",
-		"refundd_service INSERT ledger_transfers", "refundd_service INSERT operation_events", "refundd_service INSERT orders",
+		"refundd_service INSERT escalations", "refundd_service INSERT ledger_transfers", "refundd_service INSERT operation_events", "refundd_service INSERT orders",
 		"refundd_service INSERT reconciliation_runs", "refundd_service INSERT refund_authorizations",
-		"refundd_service INSERT refund_operations",
+		"refundd_service INSERT refund_operations", "refundd_service INSERT refund_requests",
 		"refundd_service UPDATE api_keys.last_used_at", "refundd_service UPDATE reconciliation_runs",
 	}
 	slices.Sort(got)
