@@ -63,7 +63,8 @@ func readApproval(in *input) operations.Approval {
 		OrderID:     in.bodyOrderID(b.OrderID),
 		AmountCents: in.amount(b.AmountCents),
 		Currency:    in.currency(b.Currency),
-		ApprovedBy:  in.requiredText("/approved_by", b.ApprovedBy, maxName),
+		ApprovedBy:  in.requiredWords("/approved_by", b.ApprovedBy, maxName),
+		Actor:       in.x.principal.KeyID,
 		Reason:      in.reason(b.Reason),
 		Metadata:    in.metadata(b.Metadata),
 		ExpiresAt:   in.instant("/expires_at", b.ExpiresAt),
@@ -104,7 +105,8 @@ func readRevocation(in *input) operations.Revocation {
 		TenantID:    in.tenant(),
 		OperationID: id,
 		Reason:      in.reason(b.Reason),
-		RevokedBy:   in.text("/revoked_by", b.RevokedBy, maxName),
+		RevokedBy:   in.words("/revoked_by", b.RevokedBy, maxName),
+		Actor:       in.x.principal.KeyID,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -155,6 +156,31 @@ func (in *input) requiredText(pointer string, s *string, most int) string {
 		return ""
 	}
 	return *in.text(pointer, s, most)
+}
+
+// words is an optional text for people; where it is given there is something to read.
+func (in *input) words(pointer string, s *string, most int) *string {
+	if s != nil && *s != "" && !strings.ContainsFunc(*s, isVisible) {
+		in.blame(pointer, faultInvalid)
+		return s
+	}
+	return in.text(pointer, s, most)
+}
+
+// isVisible tells a letter, a digit, a mark of punctuation or a symbol that leaves ink.
+func isVisible(r rune) bool {
+	const blankBraille = '\u2800'
+	return unicode.In(r, unicode.L, unicode.N, unicode.P, unicode.S) && r != blankBraille &&
+		!unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
+}
+
+// requiredWords are words that must be given.
+func (in *input) requiredWords(pointer string, s *string, most int) string {
+	if s == nil {
+		in.blame(pointer, faultRequired)
+		return ""
+	}
+	return *in.words(pointer, s, most)
 }
 
 // reason may be empty.

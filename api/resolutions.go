@@ -32,23 +32,20 @@ type resolutionBody struct {
 	ResolvedBy       *string `json:"resolved_by"`
 }
 
-// readResolution reads a decision. Where nobody is named, the API key decided.
+// readResolution reads a decision. It is the API key's, whoever is named.
 func readResolution(in *input) operations.Decision {
 	key := readOperationKey(in)
 	b := body[resolutionBody](in)
-	d := operations.Decision{
+	return operations.Decision{
 		TenantID:         key.tenantID,
 		OperationID:      key.operationID,
 		Succeeded:        in.resolvedAs(b.Outcome) == operations.StateSucceeded,
-		Evidence:         in.requiredText("/evidence", b.Evidence, maxEvidence),
-		ProviderRefundID: in.text("/provider_refund_id", b.ProviderRefundID, maxID),
+		Evidence:         in.requiredWords("/evidence", b.Evidence, maxEvidence),
+		ProviderRefundID: in.words("/provider_refund_id", b.ProviderRefundID, maxID),
 		Override:         b.Override != nil && *b.Override,
 		Actor:            in.x.principal.KeyID,
+		ResolvedBy:       in.words("/resolved_by", b.ResolvedBy, maxName),
 	}
-	if by := in.text("/resolved_by", b.ResolvedBy, maxName); by != nil {
-		d.Actor = *by
-	}
-	return d
 }
 
 // resolvedAs is the state that a decision leads to.

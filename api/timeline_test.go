@@ -112,6 +112,10 @@ func TestTimeline_ShowsAPersonsEvidence(t *testing.T) {
 	p.lost(t, "A", `{"mode":"error_before","count":1}`)
 	p.fault(t, `{"mode":"lookup_down"}`)
 	wantAnswer(t, p.resolve(t, "A", `{"outcome":"failed","evidence":"T-77: <none>","override":true,"resolved_by":"ada"}`), 200)
+	var actor string
+	if err := p.db.Owner.QueryRow(t.Context(), `SELECT key_id FROM api_keys WHERE tenant_id = $1`, tenant).Scan(&actor); err != nil {
+		t.Fatal(err)
+	}
 	got := p.timeline(t, "A")
 	want := []string{
 		"hold merchant→in_transit",
@@ -120,8 +124,8 @@ func TestTimeline_ShowsAPersonsEvidence(t *testing.T) {
 		"lookup 2 by operator not_found answered",
 		"transition 2 reserved→needs_attention by operator failure_code=provider_key_expired",
 		"release in_transit→merchant",
-		"human 3 by ada decline_code=resolved_failed evidence=T-77: <none> outcome=declined override=true provider_shows=unknown",
-		"transition 3 needs_attention→failed by ada failure_code=resolved_failed",
+		"human 3 by " + actor + " decline_code=resolved_failed evidence=T-77: <none> outcome=declined override=true provider_shows=unknown resolved_by=ada",
+		"transition 3 needs_attention→failed by " + actor + " failure_code=resolved_failed",
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("timeline:\n%s", d)
@@ -130,10 +134,6 @@ func TestTimeline_ShowsAPersonsEvidence(t *testing.T) {
 	p.behave(t)
 	p.lost(t, "B", `{"mode":"error_before","count":1}`)
 	wantAnswer(t, p.resolve(t, "B", `{"outcome":"succeeded","evidence":"e"}`), 200)
-	var actor string
-	if err := p.db.Owner.QueryRow(t.Context(), `SELECT key_id FROM api_keys WHERE tenant_id = $1`, tenant).Scan(&actor); err != nil {
-		t.Fatal(err)
-	}
 	if got := p.timeline(t, "B"); !slices.Contains(got, "human 3 by "+actor+" evidence=e outcome=succeeded provider_shows=not_found") {
 		t.Errorf("timeline without a name: %q", got)
 	}

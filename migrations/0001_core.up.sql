@@ -101,6 +101,7 @@ CREATE TABLE refund_authorizations (
     reason       text,
     metadata     metadata    NOT NULL DEFAULT '{}',
     approved_by  text        NOT NULL,
+    key_id       text COLLATE "C", -- the API key that approved, beside the name that it gave
     expires_at   moment_or_infinity,
     created_at   moment      NOT NULL DEFAULT now(),
     CONSTRAINT refund_authorizations_pkey PRIMARY KEY (tenant_id, operation_id),
@@ -134,6 +135,7 @@ CREATE TABLE refund_operations (
     failure_code            text,
     created_at              moment_or_infinity NOT NULL DEFAULT now(),
     settled_at              moment,
+    contradicted_at         moment, -- since when the provider's books show several of a settled refund, or another one
     CONSTRAINT refund_operations_pkey PRIMARY KEY (tenant_id, operation_id),
     CONSTRAINT refund_operations_refund_id_key UNIQUE (refund_id),
     CONSTRAINT refund_operations_order_fkey FOREIGN KEY (tenant_id, order_id) REFERENCES orders,
@@ -158,7 +160,8 @@ CREATE TABLE refund_operations (
         OR (provider <> 'ledger' AND state <> 'revoked' AND attempts >= 1
             AND provider_key IS NOT NULL AND provider_key_expires_at IS NOT NULL)),
     CONSTRAINT refund_operations_attempts_check CHECK (0 <= not_sent AND not_sent <= attempts),
-    CONSTRAINT refund_operations_doubt_check CHECK (doubted_decline IS NULL OR state IN ('reserved', 'needs_attention'))
+    CONSTRAINT refund_operations_doubt_check CHECK (doubted_decline IS NULL OR state IN ('reserved', 'needs_attention')),
+    CONSTRAINT refund_operations_contradicted_check CHECK (contradicted_at IS NULL OR state IN ('succeeded', 'failed'))
 );
 -- One refund of a provider's settles one operation.
 CREATE UNIQUE INDEX refund_operations_provider_refund_key ON refund_operations (provider, provider_refund_id)
@@ -171,6 +174,7 @@ CREATE INDEX refund_operations_state_idx ON refund_operations (tenant_id, state,
 -- What an order holds: few rows, however many refunds it has.
 CREATE INDEX refund_operations_held_idx ON refund_operations (tenant_id, order_id)
     WHERE state IN ('reserved', 'pending', 'needs_attention');
+CREATE INDEX refund_operations_contradicted_idx ON refund_operations (tenant_id, operation_id) WHERE contradicted_at IS NOT NULL;
 -- What reconciliation may find due of a provider, and in pages: what has neither an end nor a human, and what is only looked
 -- at now and then. A ledger-only refund never is.
 CREATE INDEX refund_operations_due_idx ON refund_operations (provider, next_check_at, tenant_id, operation_id)
@@ -290,7 +294,7 @@ GRANT UPDATE (last_used_at) ON api_keys TO refundd_service;
 GRANT UPDATE (captured_cents, refunded_cents, over_refunded_cents, customer_id, customer_email, customer_name) ON orders
     TO refundd_service;
 GRANT UPDATE (state, provider_refund_id, provider_key_expires_at, attempts, not_sent, last_send_ended, doubted_decline,
-    lease_until, next_check_at, failure_code, settled_at) ON refund_operations TO refundd_service;
+    lease_until, next_check_at, failure_code, settled_at, contradicted_at) ON refund_operations TO refundd_service;
 GRANT UPDATE ON reconciliation_runs TO refundd_service;
 -- The operator lets callers in and out, and moves no money.
 GRANT INSERT ON tenants, api_keys TO refundd_operator;

@@ -116,7 +116,7 @@ func TestServiceRole_UpdatesOnlyWhatMayChange(t *testing.T) {
 		"api_keys": {"last_used_at"},
 		"orders":   {"captured_cents", "refunded_cents", "over_refunded_cents", "customer_id", "customer_email", "customer_name"},
 		"refund_operations": {"state", "provider_refund_id", "provider_key_expires_at", "attempts", "not_sent", "last_send_ended",
-			"doubted_decline", "lease_until", "next_check_at", "failure_code", "settled_at"},
+			"doubted_decline", "lease_until", "next_check_at", "failure_code", "settled_at", "contradicted_at"},
 		"escalations": {"state", "operation_id", "owner", "closed_at", "closed_by", "decided_by", "decision_note"},
 		"reconciliation_runs": {"run_id", "started_at", "finished_at", "dry_run", "claimed", "succeeded", "failed", "pending", "resent",
 			"needs_attention", "still_unknown", "oldest_unknown_seconds", "errors", "duration_ms", "error"},

@@ -45,6 +45,7 @@ type Approval struct {
 	AmountCents int64   // minor units
 	Currency    *string // ISO 4217; nil means the order's
 	ApprovedBy  string
+	Actor       string // the API key that approves; of the same approval again, the first one's stays
 	Reason      *string
 	Metadata    map[string]string
 	ExpiresAt   *time.Time // kept in microseconds
@@ -178,10 +179,10 @@ func insertApproval(ctx context.Context, tx pgx.Tx, a Approval, currency string)
 	}
 	tag, err := tx.Exec(ctx, `
 		INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, reason,
-			metadata, approved_by, expires_at, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, clock_timestamp())
+			metadata, approved_by, expires_at, key_id, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8::text::jsonb, $9, $10, nullif($11, ''), clock_timestamp())
 		ON CONFLICT (tenant_id, operation_id) DO NOTHING`,
-		a.TenantID, a.OperationID, a.CaseID, a.OrderID, a.AmountCents, currency, a.Reason, metadata, a.ApprovedBy, a.ExpiresAt)
+		a.TenantID, a.OperationID, a.CaseID, a.OrderID, a.AmountCents, currency, a.Reason, metadata, a.ApprovedBy, a.ExpiresAt, a.Actor)
 	if err != nil {
 		return false, fmt.Errorf("insert authorization: %w", err)
 	}

@@ -209,7 +209,7 @@ func TestRevoke(t *testing.T) {
 		r := b.approve("K", "P", 4000)
 		for range 2 {
 			a, err := b.Revoke(t.Context(), operations.Revocation{
-				TenantID: tenant, OperationID: "K", Reason: ptr("mistake"), RevokedBy: ptr("bob"),
+				TenantID: tenant, OperationID: "K", Reason: ptr("mistake"), RevokedBy: ptr("bob"), Actor: "key_1",
 			})
 			if err != nil || a.State != operations.AuthorizationRevoked || a.Refund != nil {
 				t.Fatalf("revoke: %+v, %v", a, err)
@@ -222,10 +222,10 @@ func TestRevoke(t *testing.T) {
 		if _, _, err := b.Authorize(t.Context(), approval("K", "P", 4000)); !errors.Is(err, operations.ErrAuthorizationRevoked) {
 			t.Errorf("approve again what was withdrawn: %v", err)
 		}
-		if len(seen) != 1 || seen[0].Kind != "revoked" || *seen[0].Actor != "bob" || seen[0].Detail["reason"] != "mistake" {
+		if len(seen) != 1 || seen[0].Kind != "revoked" || *seen[0].Actor != "key_1" || seen[0].Detail["reason"] != "mistake" || seen[0].Detail["revoked_by"] != "bob" {
 			t.Errorf("events %+v, want one withdrawal by bob", seen)
 		}
-		if n := b.count(`SELECT count(*) FROM operation_events WHERE operation_id = 'K' AND actor = 'bob'`); n != 1 {
+		if n := b.count(`SELECT count(*) FROM operation_events WHERE operation_id = 'K' AND actor = 'key_1'`); n != 1 {
 			t.Errorf("%d events stored, want 1", n)
 		}
 	})

@@ -29,7 +29,7 @@ type finding struct {
 	source  source
 	result  ProviderResult
 	kind    ErrorKind // empty with an outcome
-	actor   string    // of a human's decision
+	shown   string    // ErrorContradictory: what the provider's books show
 	noted   bool      // seen on the way to a refusal: it goes into the history and changes nothing
 	silent  bool      // not even that
 	barred  bool      // nothing may be sent now: the breaker is open
@@ -38,6 +38,9 @@ type finding struct {
 
 	unwritten  bool          // no byte of a request for the refund left us
 	retryAfter time.Duration // for how long the provider asks to be left alone
+
+	override  bool // of a human's decision: it stands although the books may say otherwise
+	unchecked bool // and they could not be read, or may not be complete
 }
 
 func (f finding) is(o Outcome) bool { return f.kind == "" && f.result.Outcome == o }
@@ -47,6 +50,7 @@ type reservation struct {
 	Operation
 	attempts    int
 	doubted     *string
+	leased      bool // the lease that was taken last has not run out
 	keyAlive    bool // a request sent now would end before the provider forgets the key
 	lagOver     bool // the lease was taken later than the listing lag after the last send
 	tooOld      bool // the age at which a human is told
@@ -64,8 +68,18 @@ type change struct {
 	next             schedule
 	resend           bool // keep the lease and send again with the same key
 	notSent          bool // this attempt sent nothing
+	books            books
 	stale            bool // the finding came too late to say anything
 }
+
+// books is what a finding says of the provider's books beside a settled operation.
+type books int
+
+const (
+	booksUnread     books = iota // nothing
+	booksAgree                   // they show one refund of ours, whatever its outcome
+	booksContradict              // they do not
+)
 
 // schedule says when reconciliation looks again.
 type schedule int
@@ -81,14 +95,16 @@ const (
 )
 
 // decide is the state machine: what becomes of an operation by one finding, where remainder is what its order's capture leaves
-// (minor units), negative where a provider paid more. Proof of success, and a failure that the provider's books show, count whatever the lease; all else
-// only if nobody took the lease since and the state is the one that it was taken in.
+// (minor units), negative where a provider paid more. Proof of success, and a failure that the provider's books show, count
+// whatever the lease; all else only if nobody took the lease since and the state is the one that it was taken in.
 func (r reservation) decide(f finding, remainder int64) change {
 	c := change{
 		state: r.State, failureCode: r.FailureCode, providerRefundID: r.ProviderRefundID, doubted: r.doubted,
 		next: r.resting(f.answered()), notSent: f.source == sourceLookup || f.unwritten,
 	}
-	ours := f.lease.attempts == r.attempts && f.lease.State == r.State
+	// What was seen, or decided on what was seen, is as old as its lease: a holder that slept through the end of that says
+	// nothing any more. The answer to a request stays true until somebody takes the lease.
+	ours := f.lease.attempts == r.attempts && f.lease.State == r.State && (r.leased || f.source == sourceRefund)
 	switch {
 	case f.noted || f.silent:
 		if f.kind == "" {
@@ -110,8 +126,10 @@ func (r reservation) decide(f finding, remainder int64) change {
 		c.stale = true
 	case f.is(OutcomeDeclined) && r.State == StateReserved:
 		r.declined(&c, f.result.DeclineCode)
-	case f.kind == ErrorContradictory && r.open():
+	case f.contradictory() && r.open():
 		r.attention(&c, attentionContradictory)
+	case f.contradictory() && r.settled():
+		c.books = booksContradict
 	case f.kind == ErrorNotFound && r.State == StateReserved:
 		r.notFound(&c, f.barred)
 	case r.tooOld && r.open():
@@ -123,8 +141,16 @@ func (r reservation) decide(f finding, remainder int64) change {
 	if f.kind == "" && f.result.ProviderRefundID != "" && !c.stale {
 		c.providerRefundID = &f.result.ProviderRefundID
 	}
+	if f.kind == "" && f.source != sourceHuman && !c.stale {
+		c.books = booksAgree
+	}
+	if f.unchecked && !c.stale {
+		c.next = nextLag
+	}
 	return c
 }
+
+func (f finding) contradictory() bool { return f.kind == ErrorContradictory || f.kind == errorNotOurs }
 
 // open tells whether neither an outcome nor a human has the operation yet.
 func (r reservation) open() bool { return r.State == StateReserved || r.State == StatePending }

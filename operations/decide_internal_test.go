@@ -32,11 +32,11 @@ func everyDecision(visit func(name string, r reservation, f finding, remainder i
 	for state, codes := range rows {
 		for _, code := range codes {
 			for i, f := range findings {
-				for flags := range 1 << 8 {
+				for flags := range 1 << 9 {
 					bit := func(n int) bool { return bools[flags>>n&1] }
 					r := reservation{
 						Operation: Operation{TenantID: "t", OperationID: "k", OrderID: "o", AmountCents: 100, State: state, FailureCode: code},
-						attempts:  1, keyAlive: bit(0), lagOver: bit(1), tooOld: bit(2), lastSeq: 3,
+						attempts:  1, leased: !bit(8), keyAlive: bit(0), lagOver: bit(1), tooOld: bit(2), lastSeq: 3,
 					}
 					if bit(3) {
 						r.attempts = 2
@@ -53,7 +53,7 @@ func everyDecision(visit func(name string, r reservation, f finding, remainder i
 					}
 					f.barred = bit(7)
 					for _, remainder := range []int64{-1, 0, 99, 100} {
-						name := fmt.Sprintf("%s(%s) finding %d flags %08b remainder %d", state, deref(code), i, flags, remainder)
+						name := fmt.Sprintf("%s(%s) finding %d flags %09b remainder %d", state, deref(code), i, flags, remainder)
 						visit(name, r, f, remainder, r.decide(f, remainder))
 					}
 				}
@@ -67,7 +67,7 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 	cases, failures := 0, 0
 	everyDecision(func(name string, r reservation, f finding, remainder int64, c change) {
 		cases++
-		ours := f.lease.attempts == r.attempts && f.lease.State == r.State
+		ours := f.lease.attempts == r.attempts && f.lease.State == r.State && (r.leased || f.source == sourceRefund)
 		after := r
 		after.Operation = c.apply(r.Operation, r.CreatedAt)
 		fail := func(why string) {
@@ -132,6 +132,8 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 			fail("a failure was taken back without proof")
 		case f.source == sourceHuman && r.State != StateNeedsAttention && ours && c.state != r.State:
 			fail("a human decided what does not wait for one")
+		case f.source == sourceHuman && !ours && (c.state != r.State || !c.stale):
+			fail("a human decided after the lease had run out")
 		}
 
 		if c.resend && (r.State != StateReserved || !ours || f.barred || f.kind != ErrorNotFound || !r.keyAlive || r.doubted != nil || c.state != StateReserved) {
@@ -168,7 +170,7 @@ func TestDecide_FollowsTheTable(t *testing.T) {
 	t.Parallel()
 	lookup := func(kind ErrorKind) finding { return finding{source: sourceLookup, kind: kind} }
 	row := func(s State, change func(*reservation)) reservation {
-		r := reservation{Operation: Operation{AmountCents: 1, State: s}, attempts: 2}
+		r := reservation{Operation: Operation{AmountCents: 1, State: s}, attempts: 2, leased: true}
 		if change != nil {
 			change(&r)
 		}

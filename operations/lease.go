@@ -30,7 +30,7 @@ type Lease struct {
 	due          pgtype.Timestamptz // since when
 	lagLeft      time.Duration      // until the provider's listing shows all that was ever sent
 	taken        clocks.Moment      // by ours, before the statement that took it
-	attemptedFor string             // who works: a caller's request, reconciliation, a human
+	attemptedFor string             // who works: a caller's request, reconciliation, the API key of a human
 	until        pgtype.Timestamptz // by the database's clock
 	before       unleased
 }

@@ -22,7 +22,7 @@ import (
 const mostRows = 400
 
 // walked are the indexes that may be read from end to end: they hold what has no end yet, or what is wrong, and nothing else.
-var walked = map[string]bool{"refund_operations_held_idx": true, "orders_over_refunded_idx": true}
+var walked = map[string]bool{"refund_operations_held_idx": true, "orders_over_refunded_idx": true, "refund_operations_contradicted_idx": true}
 
 // tiny are the tables that do not grow with the refunds.
 var tiny = map[string]bool{"tenants": true, "api_keys": true}

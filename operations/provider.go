@@ -80,6 +80,9 @@ const (
 	ErrorMisconfigured ErrorKind = "misconfigured" // 401, 403: an operator must act
 	ErrorNotFound      ErrorKind = "not_found"     // Lookup only: none of ours
 	ErrorContradictory ErrorKind = "contradictory" // Lookup only: two of ours, or another amount or currency
+
+	// errorNotOurs is of a call that named a refund which settles another operation. No implementation returns it.
+	errorNotOurs ErrorKind = "not_ours"
 )
 
 // ProviderError is a call without an outcome. Its cause may quote the provider and is never stored or shown; only Kind is.
@@ -88,6 +91,7 @@ type ProviderError struct {
 	Unwritten  bool          // of ErrorNotSent: no byte of the request was written, so that the provider can not know its key
 	RetryAfter time.Duration // for how long the provider asks to be left alone; zero where it does not say
 	RequestID  string
+	Shown      []Listed // ErrorContradictory: what the books show
 	Cause      error
 }
 

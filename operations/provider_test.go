@@ -580,36 +580,51 @@ func TestSettle(t *testing.T) {
 		p.books("K", 4000, "hold", "settle")
 	})
 
-	t.Run("FailedWhileTheBooksContradictThemselves_NeedsAnOverride", func(t *testing.T) {
+	t.Run("BooksThatContradictThemselves_NeedAnOverride", func(t *testing.T) {
 		p := attention(t, "drop_after")
 		p.exec(`UPDATE refund_operations SET amount_cents = 3999`) // the provider paid another amount than ours
-		if _, err := decide(p, false, false); !errors.Is(err, operations.ErrProviderDisagrees) {
+		for _, succeeded := range []bool{false, true} {
+			if _, err := decide(p, succeeded, false); !errors.Is(err, operations.ErrProviderDisagrees) {
+				t.Errorf("got %v", err)
+			}
+			if op := p.state("K"); op.State != operations.StateNeedsAttention {
+				t.Errorf("state %s", op.State)
+			}
+		}
+	})
+
+	// A61: what a person types is evidence, and displaces no proof.
+	t.Run("AnotherOperationsRefundIsNamed_IsAClaimAndNoProof", func(t *testing.T) {
+		p := attention(t, "drop_before")
+		expect(t, p.submit(p.pay("L", 4000)), operations.StatusProcessed)
+		name := p.state("L").ProviderRefundID
+		d := operations.Decision{TenantID: tenant, OperationID: "K", Succeeded: true, Evidence: "seen", Actor: "ann", ProviderRefundID: name}
+		for range 2 {
+			if op, err := p.Settle(t.Context(), d); err != nil || op.State != operations.StateSucceeded || op.ProviderRefundID != nil {
+				t.Errorf("%s by %v, %v", op.State, op.ProviderRefundID, err)
+			}
+		}
+		if after := p.state("L").ProviderRefundID; *after != *name {
+			t.Errorf("L is %s at the provider, and was %s", *after, *name)
+		}
+		if n := p.count(`SELECT count(*) FROM operation_events WHERE kind = 'human' AND detail->>'claimed_provider_refund_id' = $1`, *name); n != 1 {
+			t.Errorf("%d claims in the history", n)
+		}
+	})
+
+	t.Run("TheLookShowsAnotherOperationsRefund_NeedsAnOverrideAndProvesNothing", func(t *testing.T) {
+		p := attention(t, "drop_after")
+		expect(t, p.submit(p.pay("L", 4000)), operations.StatusProcessed)
+		p.exec(`UPDATE refund_operations SET provider_refund_id = (SELECT l.refund->>'refund_id' FROM (SELECT $1::jsonb->'refunds'->0) AS l (refund))
+			WHERE operation_id = 'L'`, string(p.call(http.MethodGet, "/_ledger", ""))) // L's by its row, K's by the provider
+		if _, err := decide(p, true, false); !errors.Is(err, operations.ErrProviderDisagrees) {
 			t.Errorf("got %v", err)
 		}
 		if op := p.state("K"); op.State != operations.StateNeedsAttention {
 			t.Errorf("state %s", op.State)
 		}
-	})
-
-	t.Run("AnotherOperationsRefund_IsAConflict", func(t *testing.T) {
-		p := attention(t, "drop_before")
-		expect(t, p.submit(p.pay("L", 4000)), operations.StatusProcessed)
-		d := operations.Decision{
-			TenantID: tenant, OperationID: "K", Succeeded: true, Evidence: "seen", Actor: "ann", ProviderRefundID: p.state("L").ProviderRefundID,
-		}
-		if _, err := p.Settle(t.Context(), d); !errors.Is(err, operations.ErrResolutionConflict) {
-			t.Errorf("got %v", err)
-		}
-		p.books("K", 8000, "hold")
-		d.ProviderRefundID = ptr("re_of_k")
-		for range 2 {
-			if op, err := p.Settle(t.Context(), d); err != nil || op.State != operations.StateSucceeded {
-				t.Errorf("%s, %v", op.State, err)
-			}
-		}
-		d.ProviderRefundID = ptr("re_other")
-		if _, err := p.Settle(t.Context(), d); !errors.Is(err, operations.ErrResolutionConflict) {
-			t.Errorf("another refund than the stored one: %v", err)
+		if op, err := decide(p, true, true); err != nil || op.State != operations.StateSucceeded || op.ProviderRefundID != nil {
+			t.Errorf("%s by %v, %v", op.State, op.ProviderRefundID, err)
 		}
 	})
 

@@ -78,18 +78,23 @@ func (e *Engine) recordOnce(notes []*note, results map[*note]recorded) {
 			continue
 		}
 		if n.disowned && n.silent {
-			found[i].err = refuse(ErrResolutionConflict, &found[i].operation)
+			found[i].err = refuse(ErrProviderDisagrees, &found[i].operation)
 		}
 		results[n] = found[i]
 	}
 }
 
-// disown takes a finding back that names another operation's refund at the provider: the provider contradicts itself, or a
-// person named the wrong one, who is told so.
+// disown takes a finding back that names another operation's refund at the provider: it stays the call that it was, and proves
+// nothing. A person's decision on such books needs an override.
 func (n *note) disown() {
-	n.silent, n.disowned = n.source == sourceHuman, true
-	n.source, n.kind = sourceLookup, ErrorContradictory
-	n.result = ProviderResult{RequestID: n.result.RequestID}
+	n.disowned = true
+	if n.source == sourceHuman {
+		n.silent = !n.override
+		n.result.ProviderRefundID = ""
+		n.detail = merged(n.detail, detailShows, string(errorNotOurs))
+		return
+	}
+	n.kind, n.result = errorNotOurs, ProviderResult{RequestID: n.result.RequestID}
 }
 
 // tx2 locks the orders and then the operations, reads them anew, decides, and writes what changes: states, transfers and
@@ -138,11 +143,12 @@ func (n *note) events(r reservation, c change, at time.Time) []Event {
 	o := r.Operation
 	attempt := Event{
 		TenantID: o.TenantID, OperationID: o.OperationID, Kind: string(n.source), Attempt: &n.lease.attempts,
-		Layer: optional(n.lease.layer), Actor: optional(n.who()), ProviderRequestID: optional(n.result.RequestID),
+		Layer: optional(n.lease.layer), Actor: optional(n.lease.attemptedFor), ProviderRequestID: optional(n.result.RequestID),
 		Detail: n.detail, CreatedAt: at,
 	}
 	if n.kind != "" {
 		attempt.ErrorKind = ptrTo(string(n.kind))
+		attempt.Detail = merged(n.detail, detailShown, n.shown)
 	} else {
 		attempt.Detail = merged(n.detail, "outcome", string(n.result.Outcome), "decline_code", n.result.DeclineCode)
 	}
@@ -156,13 +162,17 @@ func (n *note) events(r reservation, c change, at time.Time) []Event {
 	from, to := r.State, c.state
 	return []Event{attempt, {
 		TenantID: o.TenantID, OperationID: o.OperationID, Kind: "transition", FromState: &from, ToState: &to,
-		Attempt: &n.lease.attempts, Actor: optional(n.who()), Detail: merged(nil, "failure_code", deref(c.failureCode)),
+		Attempt: &n.lease.attempts, Actor: optional(n.lease.attemptedFor), Detail: merged(nil, "failure_code", deref(c.failureCode)),
 		CreatedAt: at,
 	}}
 }
 
-// callersAttempt is the detail that holds an attempt's number in its caller's layer.
-const callersAttempt = "refund_attempt"
+// Details of an attempt.
+const (
+	callersAttempt = "refund_attempt" // its number in its caller's layer
+	detailShows    = "provider_shows" // of a person's decision: what the look before it brought
+	detailShown    = "refunds_shown"  // ids, amounts and outcomes, where that is contradictory
+)
 
 // ordinal is a caller's number as a detail; what it did not say stays out.
 func ordinal(n int) string {
@@ -170,13 +180,6 @@ func ordinal(n int) string {
 		return ""
 	}
 	return strconv.Itoa(n)
-}
-
-func (n *note) who() string {
-	if n.actor != "" {
-		return n.actor
-	}
-	return n.lease.attemptedFor
 }
 
 func optional(s string) *string {
@@ -239,6 +242,7 @@ func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note) (
 	b.Queue(`
 		WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 		SELECT `+operationColumns+`, clock.at, o.attempts, o.doubted_decline,
+			o.lease_until > clock.at,
 			clock.at + $4 * interval '1 millisecond' < o.provider_key_expires_at,
 			coalesce(o.last_send_ended + $5 * interval '1 millisecond' < k.taken_at, true),
 			o.created_at < clock.at - CASE o.state WHEN 'pending' THEN $7::float8 ELSE $6::float8 END * interval '1 millisecond',
@@ -253,7 +257,7 @@ func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note) (
 	).Query(func(found pgx.Rows) error {
 		read, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (reservation, error) {
 			var r reservation
-			err := row.Scan(append(r.targets(), &at, &r.attempts, &r.doubted, &r.keyAlive, &r.lagOver, &r.tooOld,
+			err := row.Scan(append(r.targets(), &at, &r.attempts, &r.doubted, &r.leased, &r.keyAlive, &r.lagOver, &r.tooOld,
 				&r.recheckOver, &r.lastSeq)...)
 			return r, err
 		})
@@ -273,6 +277,7 @@ type changeRows struct {
 	tenants, ids, states                 []string
 	failures, providerRefunds, doubts    []*string
 	freed, sent, sends, settled, cleared []bool
+	books                                []int32
 	notSent                              []int32
 	next                                 []int64 // milliseconds; negative = never
 }
@@ -302,6 +307,7 @@ func (u *changeRows) add(r reservation, f finding, c change, next time.Duration)
 		notSent = int32(f.lease.notSent + 1)
 	}
 	u.notSent = append(u.notSent, notSent)
+	u.books = append(u.books, int32(c.books))
 	u.next = append(u.next, next.Milliseconds())
 }
 
@@ -318,14 +324,16 @@ func (u *changeRows) update(ctx context.Context, tx pgx.Tx, at time.Time, callDe
 			last_send_ended = CASE WHEN u.sends THEN $14::timestamptz + $15 * interval '1 millisecond'
 				WHEN u.sent THEN $14::timestamptz ELSE o.last_send_ended END,
 			not_sent = CASE WHEN u.not_sent >= 0 THEN u.not_sent ELSE o.not_sent END,
+			contradicted_at = CASE WHEN u.cleared OR u.books = $17 THEN NULL
+				WHEN u.books = $18 THEN coalesce(o.contradicted_at, $14::timestamptz) ELSE o.contradicted_at END,
 			next_check_at = CASE WHEN u.next < 0 THEN 'infinity' ELSE $14::timestamptz + u.next * interval '1 millisecond' END
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bool[], $8::bool[], $9::bool[],
-			$10::bool[], $11::bool[], $12::int[], $13::bigint[])
+			$10::bool[], $11::bool[], $12::int[], $13::bigint[], $16::int[])
 			AS u (tenant_id, operation_id, state, failure_code, doubted_decline, provider_refund_id, freed, sent, sends,
-				settled, cleared, not_sent, next)
+				settled, cleared, not_sent, next, books)
 		WHERE o.tenant_id = u.tenant_id AND o.operation_id = u.operation_id`,
 		u.tenants, u.ids, u.states, u.failures, u.doubts, u.providerRefunds, u.freed, u.sent, u.sends,
-		u.settled, u.cleared, u.notSent, u.next, at, callDeadline.Milliseconds())
+		u.settled, u.cleared, u.notSent, u.next, at, callDeadline.Milliseconds(), u.books, booksAgree, booksContradict)
 	if err != nil {
 		return fmt.Errorf("record outcomes: %w", err)
 	}

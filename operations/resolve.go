@@ -30,6 +30,8 @@ type Resolution struct {
 	untouched bool      // somebody else has the lease
 
 	retryAfter time.Duration // for how long the provider asks to be left alone
+
+	Contradicted bool // the provider's books contradict an operation that has an end, and keeps it
 }
 
 // Resolve finds out what happened to a leased operation, and records it: it looks at the provider's books first, unless
@@ -118,6 +120,7 @@ func (l Lease) resolution(f finding, r recorded, resent bool) Resolution {
 		Operation: r.operation, From: l.State, Moved: r.moved, Resent: resent && !f.unwritten, Kind: f.kind,
 		Unknown:  r.err != nil || f.kind != "" && f.kind != ErrorContradictory && !r.moved,
 		Answered: f.answered(), Unasked: f.unasked, retryAfter: min(f.retryAfter, maxRetryAfter),
+		Contradicted: r.change.books == booksContradict,
 	}
 }
 
@@ -161,7 +164,12 @@ func (e *Engine) lookup(ctx context.Context, l Lease) finding {
 	ctx, cancel := context.WithTimeout(ctx, e.lookupDeadline())
 	defer cancel()
 	result, err := provider.setup.Provider.Lookup(ctx, l.request())
-	return e.called(f, nil, "lookup", result, err)
+	f = e.called(f, nil, "lookup", result, err)
+	if failure, ok := errors.AsType[*ProviderError](err); ok && f.kind == ErrorContradictory {
+		f.shown = failure.Shows()
+		e.logContradiction(f)
+	}
+	return f
 }
 
 // called is f with a provider's answer, which it reports to the breaker that gave the permit.
@@ -202,6 +210,14 @@ func (e *Engine) logNoOutcome(l Lease, call string, kind ErrorKind, requestID st
 		slog.String("provider", deref(l.Operation.Provider)), slog.String("call", call), slog.String("kind", string(kind)),
 		slog.String("provider_request_id", requestID), slog.String("tenant_id", l.Operation.TenantID),
 		slog.String("operation_id", l.Operation.OperationID), slog.Int("attempt", l.attempts))
+}
+
+// logContradiction says what a provider's books show instead of the one refund that they should.
+func (e *Engine) logContradiction(f finding) {
+	o := f.lease.Operation
+	e.config.Logger.Warn("provider's books contradict an operation", slog.String("provider", deref(o.Provider)),
+		slog.String("tenant_id", o.TenantID), slog.String("operation_id", o.OperationID), slog.String("state", string(o.State)),
+		slog.String("kind", string(f.kind)), slog.String("shown", f.shown), slog.Int("attempt", f.lease.attempts))
 }
 
 // isName tells whether a provider's name of a thing is one to store and to show, or none: printable ASCII of a sane length.

@@ -16,7 +16,8 @@ type Revocation struct {
 	TenantID    string
 	OperationID string
 	Reason      *string
-	RevokedBy   *string
+	RevokedBy   *string // as the caller says
+	Actor       string  // the API key that revokes
 }
 
 // Revoke withdraws an approval by claiming its key, under the primary key that an execution claims: exactly one of them
@@ -112,11 +113,8 @@ func approvedTerms(ctx context.Context, tx pgx.Tx, key operationKey) (*approved,
 func (e *Engine) recordRevocation(ctx context.Context, tx pgx.Tx, r Revocation, at time.Time) error {
 	revoked := StateRevoked
 	event := Event{
-		TenantID: r.TenantID, OperationID: r.OperationID, Kind: "revoked", ToState: &revoked, Actor: r.RevokedBy,
-		CreatedAt: at,
-	}
-	if r.Reason != nil {
-		event.Detail = map[string]string{"reason": *r.Reason}
+		TenantID: r.TenantID, OperationID: r.OperationID, Kind: "revoked", ToState: &revoked, Actor: optional(r.Actor),
+		Detail: merged(nil, "reason", deref(r.Reason), "revoked_by", deref(r.RevokedBy)), CreatedAt: at,
 	}
 	return e.appendEvents(ctx, tx, []Event{event})
 }

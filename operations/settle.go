@@ -24,9 +24,10 @@ type Decision struct {
 	OperationID      string
 	Succeeded        bool // else it failed
 	Evidence         string
-	ProviderRefundID *string
-	Override         bool   // decide although the provider can not be asked, or its listing may lag
-	Actor            string // who decides
+	ProviderRefundID *string // as the person names it: a claim, kept as evidence
+	Override         bool    // decide although the provider can not be asked, its listing may lag, or its books contradict themselves
+	Actor            string  // the API key that decides
+	ResolvedBy       *string // the name that it gave
 }
 
 // Reconcile looks an operation up at its provider now, in any state, and answers it as it then stands, also where the provider
@@ -36,15 +37,16 @@ func (e *Engine) Reconcile(ctx context.Context, tenantID, operationID string) (O
 	if err != nil || e.providerOf(op) == nil {
 		return op, err // without a provider there is nothing to ask, and without one that is configured nobody
 	}
-	return e.whileLeased(ctx, op, func(ctx context.Context, l Lease) (Operation, error) {
+	return e.whileLeased(ctx, op, ActorOperator, func(ctx context.Context, l Lease) (Operation, error) {
 		l.probe = true // where our credentials are refused, the row stays as it is
 		r, err := e.Resolve(ctx, l)
 		return r.Operation, err
 	})
 }
 
-// Settle carries out a human's decision. It asks the provider first: a decision against its books is refused, changes nothing,
-// and makes reconciliation, which will record what they prove, due at once.
+// Settle carries out a human's decision. It asks the provider first, whatever its breaker says: a decision against its books is
+// refused, changes nothing, and makes reconciliation, which will record what they prove, due at once. Where it answers no error
+// the decision stands.
 func (e *Engine) Settle(ctx context.Context, d Decision) (Operation, error) {
 	op, err := e.Refund(ctx, d.TenantID, d.OperationID)
 	if err != nil {
@@ -53,7 +55,7 @@ func (e *Engine) Settle(ctx context.Context, d Decision) (Operation, error) {
 	if op.State != StateNeedsAttention {
 		return e.settledAlike(ctx, d, op)
 	}
-	return e.whileLeased(ctx, op, func(ctx context.Context, l Lease) (Operation, error) {
+	return e.whileLeased(ctx, op, d.Actor, func(ctx context.Context, l Lease) (Operation, error) {
 		if l.State != StateNeedsAttention {
 			op, err := e.giveBack(l, nil) // somebody settled it since it was read; it may have been decided alike
 			if err != nil {
@@ -66,10 +68,12 @@ func (e *Engine) Settle(ctx context.Context, d Decision) (Operation, error) {
 }
 
 // whileLeased does act under the operation's lease, and goes on with it if the caller leaves.
-func (e *Engine) whileLeased(ctx context.Context, op Operation, act func(context.Context, Lease) (Operation, error)) (Operation, error) {
+func (e *Engine) whileLeased(ctx context.Context, op Operation, who string, act func(context.Context, Lease) (Operation, error)) (
+	Operation, error,
+) {
 	return detached(ctx, e, func(ctx context.Context) (Operation, error) {
 		states := []State{StateReserved, StatePending, StateSucceeded, StateFailed, StateNeedsAttention}
-		l, err := e.takeOne(ctx, operationKey{op.TenantID, op.OperationID}, states, 0, "", ActorOperator)
+		l, err := e.takeOne(ctx, operationKey{op.TenantID, op.OperationID}, states, 0, "", who)
 		switch {
 		case err != nil:
 			return op, err
@@ -86,6 +90,7 @@ func (e *Engine) settle(ctx context.Context, d Decision, l Lease) (Operation, er
 		return e.giveBack(l, &Refusal{Err: ErrInProgress, Operation: &l.Operation, RetryAfter: wait})
 	}
 	f := e.lookup(ctx, l)
+	failpoint("settle.looked")
 	switch {
 	case d.contradicts(f):
 		f.noted = true
@@ -101,19 +106,24 @@ func (e *Engine) settle(ctx context.Context, d Decision, l Lease) (Operation, er
 	switch {
 	case r.err != nil:
 		return r.operation, r.err
+	case r.change.stale && r.operation.State == StateNeedsAttention: // too late, by the lease: it is to be looked at again
+		return r.operation, &Refusal{Err: ErrInProgress, Operation: &r.operation, RetryAfter: leaseRetry}
 	case r.change.stale:
-		return r.operation, refuse(ErrResolutionConflict, &r.operation)
+		return e.settledAlike(ctx, d, r.operation)
 	}
 	return r.operation, nil
 }
 
 // contradicts tells whether the provider's books say otherwise. A refund that is pending there may still be paid; books that
-// contradict themselves show something of ours, which only an override may call failed.
+// contradict themselves show something of ours, of which only an override may say what became of it.
 func (d Decision) contradicts(f finding) bool {
-	if d.Succeeded {
+	switch {
+	case f.kind == ErrorContradictory:
+		return !d.Override
+	case d.Succeeded:
 		return f.is(OutcomeDeclined)
 	}
-	return f.is(OutcomeSucceeded) || f.is(OutcomePending) || f.kind == ErrorContradictory && !d.Override
+	return f.is(OutcomeSucceeded) || f.is(OutcomePending)
 }
 
 // unreachable tells whether the provider's books could not be read.
@@ -121,15 +131,19 @@ func (f finding) unreachable() bool {
 	return f.kind == ErrorUnknown || f.kind == ErrorNotSent || f.kind == ErrorMisconfigured
 }
 
-// finding is the decision as tx 2 takes it, with what the look at the provider showed.
+// finding is the decision as tx 2 takes it, with what the look at the provider showed. The refund's name at the provider is what
+// was seen there, never what a person says.
 func (d Decision) finding(l Lease, seen finding) finding {
-	f := finding{lease: l, source: sourceHuman, actor: d.Actor, detail: merged(nil,
-		"evidence", d.Evidence, "provider_shows", callLabel(seen.result, seen.kind))}
+	f := finding{
+		lease: l, source: sourceHuman, override: d.Override,
+		unchecked: d.Override && (seen.unreachable() || seen.kind == ErrorNotFound && l.lagLeft > 0),
+		detail: merged(nil, "evidence", d.Evidence, "resolved_by", deref(d.ResolvedBy),
+			"claimed_provider_refund_id", deref(d.ProviderRefundID), detailShows, callLabel(seen.result, seen.kind), detailShown, seen.shown),
+	}
 	if d.Override {
 		f.detail["override"] = "true"
 	}
-	f.result.ProviderRefundID = deref(d.ProviderRefundID)
-	f.result.Outcome = OutcomeSucceeded
+	f.result = ProviderResult{Outcome: OutcomeSucceeded, ProviderRefundID: seen.result.ProviderRefundID}
 	if !d.Succeeded {
 		f.result.Outcome, f.result.DeclineCode = OutcomeDeclined, FailureResolvedByOperator
 	}
@@ -161,8 +175,7 @@ func (e *Engine) settledAlike(ctx context.Context, d Decision, op Operation) (Op
 	if d.Succeeded {
 		ended = StateSucceeded
 	}
-	sameRefund := d.ProviderRefundID == nil || *d.ProviderRefundID == deref(op.ProviderRefundID)
-	if !alike || op.State != ended || !sameRefund {
+	if !alike || op.State != ended {
 		return Operation{}, refuse(ErrResolutionConflict, &op)
 	}
 	return op, nil
@@ -190,6 +203,7 @@ func (e *Engine) Preview(ctx context.Context, l Lease) (Resolution, error) {
 		if !found {
 			return fmt.Errorf("preview %s: its operation is gone", l.Operation.OperationID)
 		}
+		row.leased = true // as it would be in a run
 		c := row.decide(f, remainders[row.entry().OrderKey])
 		r = recorded{operation: c.apply(row.Operation, at), change: c, moved: row.State != c.state}
 		return errPreview

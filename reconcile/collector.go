@@ -47,6 +47,8 @@ var (
 	dueDesc = prometheus.NewDesc("refundd_operations_due", fmt.Sprintf("Operations that reconciliation has yet to look at, by provider; "+
 		"%q are those of providers that are not configured. More than %d of a provider are not counted.", unknownProvider, operations.MostCounted),
 		[]string{"provider"}, nil)
+	contradictedDesc = prometheus.NewDesc("refundd_operations_contradicted",
+		"Refunds with an end of which the provider's books showed several, or another amount or currency, when they were last read.", nil, nil)
 	lastRunDesc = prometheus.NewDesc("refundd_reconciliation_last_success_timestamp_seconds",
 		"When the last run of reconciliation that was a success ended, as Unix time; 0 where none ever was.", nil, nil)
 	lastRunAgeDesc = prometheus.NewDesc("refundd_reconciliation_last_success_age_seconds",
@@ -56,7 +58,7 @@ var (
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{openDesc, oldestDesc, dueDesc, overDesc, lastRunDesc, lastRunAgeDesc, readDesc} {
+	for _, d := range []*prometheus.Desc{openDesc, oldestDesc, dueDesc, overDesc, contradictedDesc, lastRunDesc, lastRunAgeDesc, readDesc} {
 		out <- d
 	}
 }
@@ -80,6 +82,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	for provider, count := range s.due {
 		gauge(dueDesc, float64(count), provider)
 	}
+	gauge(contradictedDesc, s.contradicted)
 	gauge(lastRunDesc, s.lastRun)
 	if s.lastRun > 0 {
 		gauge(lastRunAgeDesc, s.lastRunAge)
@@ -95,6 +98,7 @@ type snapshot struct {
 	oldest              map[operations.State]float64 // seconds
 	due                 map[string]int64             // by provider
 	over                float64                      // orders
+	contradicted        float64                      // operations
 	lastRun, lastRunAge float64                      // seconds; 0 = never
 }
 
@@ -141,7 +145,9 @@ func (s *snapshot) queue(b *pgx.Batch, providers []string) {
 		})
 		return err
 	})
-	b.Queue(`SELECT count(*) FROM orders WHERE over_refunded_cents > 0`).QueryRow(func(row pgx.Row) error { return row.Scan(&s.over) })
+	b.Queue(`SELECT (SELECT count(*) FROM orders WHERE over_refunded_cents > 0),
+		(SELECT count(*) FROM refund_operations WHERE contradicted_at IS NOT NULL)`).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&s.over, &s.contradicted) })
 	b.Queue(`
 		SELECT coalesce(extract(epoch FROM max(finished_at)), 0)::float8,
 			coalesce(extract(epoch FROM clock_timestamp() - max(finished_at)), 0)::float8

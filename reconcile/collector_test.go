@@ -48,7 +48,7 @@ func TestCollector_TellsWhatHasNoEnd(t *testing.T) {
 		`refundd_operations{state="pending"}`: 0, `refundd_operations_oldest_age_seconds{state="pending"}`: 0,
 		`refundd_operations{state="needs_attention"}`: 0, `refundd_operations_oldest_age_seconds{state="needs_attention"}`: 0,
 		`refundd_operations_due{provider="simulator"}`: 0, `refundd_operations_due{provider="unknown"}`: 0,
-		`refundd_operations_scrape_success`: 1, `refundd_orders_over_refunded`: 0, `refundd_reconciliation_last_success_timestamp_seconds`: 0,
+		`refundd_operations_scrape_success`: 1, `refundd_orders_over_refunded`: 0, `refundd_operations_contradicted`: 0, `refundd_reconciliation_last_success_timestamp_seconds`: 0,
 	}
 	if diff := gocmp.Diff(want, scrape(t, b.db.Pool)); diff != "" {
 		t.Errorf("of an empty database (-want +got):\n%s", diff)

@@ -73,7 +73,7 @@ func TestRun_LookupIsContradictory(t *testing.T) {
 		b := newBench(t, 0)
 		b.submit("K")
 		b.executeByHand("K", 100)
-		b.run(Summary{Claimed: 1})
+		b.run(Summary{Claimed: 1, Contradicted: 1})
 		b.expect("K", "succeeded", "hold settle", 2)
 		if seen := b.lastEvent("K", "lookup"); !strings.HasPrefix(seen, "contradictory ") {
 			t.Errorf("the timeline shows %q", seen)

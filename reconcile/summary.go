@@ -23,6 +23,7 @@ type Summary struct {
 	OldestUnknownSeconds int64 // age, after the run, of the oldest operation that is reserved or pending
 	Errors               int64 // operations whose finding was not recorded, and providers that were not asked about all that is due
 	DurationMS           int64
+	Contradicted         int64 // refunds with an end of which the provider's books show several, or another amount or currency
 }
 
 // tally counts and logs decisions while a run makes them.
@@ -80,7 +81,7 @@ func (t *tally) decided(r operations.Resolution, err error) {
 	case err != nil:
 		level = slog.LevelError
 		attributes = append(attributes, slog.String("error", cause(err)))
-	case r.Moved && o.State == operations.StateNeedsAttention:
+	case r.Contradicted, r.Moved && o.State == operations.StateNeedsAttention:
 		level = slog.LevelWarn
 	}
 	t.log.Log(context.Background(), level, "operation reconciled", attributes...)
@@ -91,6 +92,9 @@ func (t *tally) count(r operations.Resolution, err error) {
 	defer t.mu.Unlock()
 	if r.Resent {
 		t.sum.Resent++
+	}
+	if r.Contradicted {
+		t.sum.Contradicted++
 	}
 	if err != nil {
 		t.sum.Errors++

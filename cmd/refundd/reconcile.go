@@ -146,7 +146,7 @@ func (r reconcileCmd) work(ctx context.Context, c console, job *reconcile.Job) e
 		if err != nil {
 			c.log.Error("reconciliation failed", "error", sentence(err))
 		}
-		if s.NeedsAttention > 0 {
+		if forHuman(s) {
 			found = errFound
 		}
 		_ = printSummary(c, s, err) // a reader that went away does not end the loop
@@ -159,13 +159,16 @@ func verdict(s reconcile.Summary, err error) error {
 	switch {
 	case err != nil:
 		return err
-	case s.NeedsAttention > 0:
+	case forHuman(s):
 		return errFound
 	case s.Errors > 0:
 		return &fault{text: fmt.Sprintf("what became of %d operations could not be recorded: they are looked up again", s.Errors)}
 	}
 	return nil
 }
+
+// forHuman tells whether a run found something that only a person can judge.
+func forHuman(s reconcile.Summary) bool { return s.NeedsAttention > 0 || s.Contradicted > 0 }
 
 // runSummary is a summary as JSON.
 type runSummary struct {
@@ -179,6 +182,7 @@ type runSummary struct {
 	OldestUnknownSeconds int64 `json:"oldest_unknown_seconds"`
 	Errors               int64 `json:"errors"`
 	DurationMS           int64 `json:"duration_ms"`
+	Contradicted         int64 `json:"-"` // told by the exit code, the log and a metric
 }
 
 // printSummary prints one line, also of a run that failed half-way; nothing of one that never began.

@@ -25,6 +25,7 @@ type showCmd struct {
 type record struct {
 	TenantID      string           `json:"tenant_id"`
 	OperationID   string           `json:"operation_id"`
+	Warning       *string          `json:"warning"`               // where the provider's books say otherwise than the rows
 	Expired       bool             `json:"authorization_expired"` // by the database's clock
 	Authorization jsontext.Value   `json:"authorization"`
 	Operation     jsontext.Value   `json:"operation"`
@@ -55,6 +56,9 @@ func (s showCmd) Run(ctx context.Context, c console) error {
 	}
 	if found.ProviderView, err = s.view(ctx, found); err != nil {
 		return err
+	}
+	if text := found.warning(); text != "" {
+		found.Warning = &text
 	}
 	if s.JSON {
 		return printJSON(c, found)

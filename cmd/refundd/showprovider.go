@@ -23,6 +23,7 @@ type providerView struct {
 	Outcome     *string `json:"outcome"`
 	DeclineCode *string `json:"decline_code"`
 	ErrorKind   *string `json:"error_kind"`
+	Shown       *string `json:"refunds_shown"` // where they contradict the operation
 }
 
 // view asks the provider of an operation, without recording anything; nil where none has it.
@@ -48,6 +49,9 @@ func (a providerAccess) view(ctx context.Context, r record) (*providerView, erro
 		kind := string(operations.ErrorUnknown)
 		if failure, ok := errors.AsType[*operations.ProviderError](err); ok {
 			kind = string(failure.Kind)
+			if shown := failure.Shows(); shown != "" {
+				v.Shown = &shown
+			}
 		}
 		v.ErrorKind = &kind
 		return v, nil
@@ -60,25 +64,30 @@ func (a providerAccess) view(ctx context.Context, r record) (*providerView, erro
 	return v, nil
 }
 
-// providerRequest names the operation to its provider.
+// providerRequest names the operation to its order's provider, also where it was never executed as far as we know: the provider
+// may know better, after a restore.
 func (r record) providerRequest() (string, operations.ProviderRequest, error) {
 	var row struct {
-		Provider *string `json:"provider"`
-		Key      string  `json:"provider_key"`
-		Amount   int64   `json:"amount_cents"`
-		Currency string  `json:"currency"`
-		RefundID string  `json:"provider_refund_id"`
+		Key      string `json:"provider_key"`
+		Amount   int64  `json:"amount_cents"`
+		Currency string `json:"currency"`
+		RefundID string `json:"provider_refund_id"`
 	}
 	var order struct {
-		PaymentRef string `json:"provider_payment_ref"`
+		Provider   *string `json:"provider"`
+		PaymentRef string  `json:"provider_payment_ref"`
 	}
-	if err := errors.Join(json.Unmarshal(r.Operation, &row), json.Unmarshal(r.Order, &order)); err != nil {
+	said := r.Operation
+	if said.Kind() == 'n' {
+		said = r.Authorization
+	}
+	if err := errors.Join(json.Unmarshal(said, &row), json.Unmarshal(r.Order, &order)); err != nil {
 		return "", operations.ProviderRequest{}, fmt.Errorf("read operation: %w", err)
 	}
-	if row.Provider == nil {
+	if order.Provider == nil {
 		return "", operations.ProviderRequest{}, nil
 	}
-	return *row.Provider, operations.ProviderRequest{
+	return *order.Provider, operations.ProviderRequest{
 		TenantID: r.TenantID, OperationID: r.OperationID, Key: row.Key, PaymentRef: order.PaymentRef,
 		AmountCents: row.Amount, Currency: row.Currency, ProviderRefundID: row.RefundID,
 	}, nil
@@ -100,13 +109,43 @@ func (v providerView) says() string {
 	case operations.ErrorNotFound:
 		return "not_found: it shows no refund of this operation"
 	case operations.ErrorContradictory:
-		return "contradictory: it shows several refunds of this operation, or one of another amount or currency"
+		text := "contradictory: it shows several refunds of this operation, or one of another amount or currency"
+		if v.Shown != nil {
+			text += ": " + *v.Shown
+		}
+		return text
 	case operations.ErrorMisconfigured:
 		return "misconfigured: it refuses our credentials"
 	case operations.ErrorNotSent:
 		return "not_sent: it could not be reached, or refused to be asked now"
 	}
 	return "unknown: it gave no answer that is understood"
+}
+
+// contradicts tells whether what is shown is not what is said of the money.
+func (v providerView) contradicts(moved operations.MoneyMoved) bool {
+	switch {
+	case !v.Asked || moved == operations.MovedUnknown:
+		return false
+	case v.Outcome == nil:
+		kind := operations.ErrorKind(*v.ErrorKind)
+		return kind == operations.ErrorContradictory || kind == operations.ErrorNotFound && moved == operations.MovedYes
+	case moved == operations.MovedYes:
+		return *v.Outcome != string(operations.OutcomeSucceeded)
+	}
+	return *v.Outcome != string(operations.OutcomeDeclined)
+}
+
+// warning tells where the provider's books say otherwise than the headline: now, or when they were last read; "" where not.
+func (r record) warning() string {
+	v, since := r.ProviderView, member(r.Operation, "contradicted_at")
+	switch {
+	case v != nil && v.contradicts(r.moneyMoved()):
+		return "the provider's books say otherwise: " + v.says()
+	case since != "" && since != "-" && (v == nil || v.Outcome == nil):
+		return "the provider's books have said otherwise since " + since + ": see the timeline"
+	}
+	return ""
 }
 
 // attention words why an operation waits for a human, by its failure code.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -62,11 +63,39 @@ func TestShow_TellsWhatTheProviderShows(t *testing.T) {
 	if err := json.Unmarshal([]byte(command(t, at, "show", "op-1", "--json").stdout), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"provider": "simulator", "asked": true, "outcome": "succeeded", "decline_code": nil, "error_kind": nil}
+	want := map[string]any{"provider": "simulator", "asked": true, "outcome": "succeeded", "decline_code": nil, "error_kind": nil, "refunds_shown": nil}
 	if diff := cmp.Diff(want, got.View); diff != "" {
 		t.Errorf("show --json (-want +got):\n%s", diff)
 	}
+	// The headline and the books disagree: of a refund that has an end, and of an approval that was never executed.
+	older(t, db, "op-1", `state = 'failed', failure_code = 'resolved_failed', settled_at = now()`)
+	shows(at, "failed, money moved: no\nWARNING: the provider's books say otherwise: succeeded\n")
+	older(t, db, "op-1", `state = 'succeeded', failure_code = NULL, contradicted_at = '2026-01-02T03:04:05Z'`)
+	shows(env, "succeeded, money moved: yes\nWARNING: the provider's books have said otherwise since 2026-01-02T03:04:05Z: see the timeline\n")
+	if r := command(t, at, "show", "op-1"); strings.Contains(r.stdout, "WARNING") {
+		t.Errorf("show warns of books that agree:\n%s", r.stdout)
+	}
+	older(t, db, "op-1", `amount_cents = 99`)
+	shows(at, "WARNING: the provider's books say otherwise: contradictory: ", " 100 EUR succeeded\n")
+	approve(t, db, "lost")
+	payByHand(t, provider.url, `{"payment_ref":"pay-1","amount_cents":70,"currency":"EUR","metadata":{"tenant_id":"acme","operation_id":"lost"}}`)
+	r := command(t, at, "show", "lost")
+	if !strings.Contains(r.stdout, "approved, not executed, money moved: no\nWARNING: the provider's books say otherwise: succeeded\n") {
+		t.Errorf("of a refund that only the provider knows:\n%s", r.stdout)
+	}
+
 	oneSentence(t, command(t, append(slices.Clip(env), "REFUNDD_SIMULATOR_URL=here"), "show", "op-1"), exitUsage, "--simulator-url must be a URL such as")
+}
+
+// approve loads an approval of 70 of the first order.
+func approve(t *testing.T, db *testdb.DB, operation string) {
+	t.Helper()
+	_, err := db.Owner.Exec(t.Context(), `INSERT INTO refund_authorizations
+		(tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
+		SELECT tenant_id, $1, 'case', order_id, 70, currency, 'ada' FROM orders WHERE provider_payment_ref = 'pay-1'`, operation)
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // payByHand makes a refund at the provider past the service.
@@ -76,7 +105,7 @@ func payByHand(t *testing.T, url, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Header.Set("Idempotency-Key", "by-hand")
+	r.Header.Set("Idempotency-Key", "by-hand-"+strconv.Itoa(len(body)))
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
 		t.Fatal(err)

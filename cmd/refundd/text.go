@@ -41,6 +41,9 @@ func printJSON(c console, v any) error {
 func printRecord(w io.Writer, r record) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintf(out, "Operation %s of tenant %s: %s\n", r.OperationID, r.TenantID, headline(r))
+	if r.Warning != nil {
+		_, _ = fmt.Fprintf(out, "WARNING: %s\n", *r.Warning)
+	}
 	for _, part := range []struct {
 		title, absent string
 		row           jsontext.Value
@@ -70,14 +73,23 @@ func printRecord(w io.Writer, r record) error {
 
 // headline says where the operation stands and what that means for the money.
 func headline(r record) string {
-	state := member(r.Operation, "state")
+	stands := member(r.Operation, "state")
 	switch {
-	case state != "":
-		return fmt.Sprintf("%s, money moved: %s", state, operations.State(state).MoneyMoved())
+	case stands != "":
 	case r.Expired:
-		return "approved, expired before it was executed, money moved: no"
+		stands = "approved, expired before it was executed"
+	default:
+		stands = "approved, not executed"
 	}
-	return "approved, not executed, money moved: no"
+	return fmt.Sprintf("%s, money moved: %s", stands, r.moneyMoved())
+}
+
+// moneyMoved is what the rows say of the money.
+func (r record) moneyMoved() operations.MoneyMoved {
+	if state := member(r.Operation, "state"); state != "" {
+		return operations.State(state).MoneyMoved()
+	}
+	return operations.MovedNo
 }
 
 // printTimeline lists transfers and events by time.

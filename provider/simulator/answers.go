@@ -34,10 +34,8 @@ var failures = map[string]bool{
 }
 
 var (
-	errOtherRefund = errors.New("the answer is another refund's")
-	errSeveral     = errors.New("the payment has several refunds of one operation")
+	errOtherRefund = errors.New("the answer is another refund's, or of a status that is not documented")
 	errNoListing   = errors.New("the answer lists no refunds")
-	errNoName      = errors.New("the refund has no name")
 	errTooLong     = errors.New("the answer, or a refund of it, is too long")
 )
 
@@ -49,10 +47,15 @@ func (e exchanged) refund(r operations.ProviderRequest) (operations.ProviderResu
 		if err := json.UnmarshalRead(e.body, &body); err != nil {
 			return operations.ProviderResult{}, e.error(operations.ErrorUnknown, err)
 		}
-		if !body.isOf(r) || !body.isAlike(r) {
-			return operations.ProviderResult{}, e.error(operations.ErrorUnknown, errOtherRefund)
+		found := operations.NewListing(r)
+		if body.isOf(r) {
+			found.Add(body.listed())
 		}
-		return e.result(body)
+		result, err := found.Result(e.requestID)
+		if err != nil {
+			return result, e.error(operations.ErrorUnknown, errOtherRefund)
+		}
+		return result, nil
 	case http.StatusPaymentRequired:
 		var body problem
 		if err := json.UnmarshalRead(e.body, &body); err != nil {
@@ -76,20 +79,11 @@ func (e exchanged) lookup(r operations.ProviderRequest) (operations.ProviderResu
 	part := &allowance{e.body, maxAnswer}
 	answer := struct {
 		Refunds listing `json:"refunds"`
-	}{listing{of: r, next: part.renew}}
-	err := json.UnmarshalRead(part, &answer)
-	l := answer.Refunds
-	switch {
-	case err != nil || !l.whole:
+	}{listing{of: r, found: operations.NewListing(r), next: part.renew}}
+	if err := json.UnmarshalRead(part, &answer); err != nil || !answer.Refunds.whole {
 		return operations.ProviderResult{}, e.error(operations.ErrorUnknown, errors.Join(errNoListing, err))
-	case l.n == 0:
-		return operations.ProviderResult{}, e.error(operations.ErrorNotFound, nil)
-	case l.n > 1:
-		return operations.ProviderResult{}, e.error(operations.ErrorContradictory, errSeveral)
-	case !l.ours.isAlike(r):
-		return operations.ProviderResult{}, e.error(operations.ErrorContradictory, errOtherRefund)
 	}
-	return e.result(l.ours)
+	return answer.Refunds.found.Result(e.requestID)
 }
 
 // listing is what a payment's refunds come to for one request. They are read one by one, so that they take no more memory
@@ -97,8 +91,7 @@ func (e exchanged) lookup(r operations.ProviderRequest) (operations.ProviderResu
 type listing struct {
 	of    operations.ProviderRequest
 	next  func() // called after each refund
-	ours  refundBody
-	n     int // of refunds that are of's
+	found *operations.Listing
 	whole bool
 }
 
@@ -113,7 +106,7 @@ func (l *listing) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 			return err
 		}
 		if b.isOf(l.of) {
-			l.ours, l.n = b, l.n+1
+			l.found.Add(b.listed())
 		}
 		l.next()
 	}
@@ -146,29 +139,19 @@ func (b refundBody) isOf(r operations.ProviderRequest) bool {
 		b.RefundID == r.ProviderRefundID && r.ProviderRefundID != ""
 }
 
-// isAlike tells whether b is of the payment, the amount and the currency of r.
-func (b refundBody) isAlike(r operations.ProviderRequest) bool {
-	return b.PaymentRef == r.PaymentRef && b.AmountCents == r.AmountCents && b.Currency == r.Currency
-}
-
-// result is the outcome that b's status tells. A status that is not documented tells nothing.
-func (e exchanged) result(b refundBody) (operations.ProviderResult, error) {
-	result := operations.ProviderResult{ProviderRefundID: b.RefundID, RequestID: e.requestID}
-	switch {
-	case b.RefundID == "":
-		return operations.ProviderResult{}, e.error(operations.ErrorUnknown, errNoName)
-	case b.Status == statusSucceeded:
-		result.Outcome = operations.OutcomeSucceeded
-	case b.Status == statusPending:
-		result.Outcome = operations.OutcomePending
-	case b.Status == statusFailed:
-		result.Outcome = operations.OutcomeDeclined
-		result.DeclineCode = operations.DeclineRefundFailed
+// listed is b with the outcome that its status tells. A status that is not documented tells none.
+func (b refundBody) listed() operations.Listed {
+	x := operations.Listed{ID: b.RefundID, PaymentRef: b.PaymentRef, AmountCents: b.AmountCents, Currency: b.Currency}
+	switch b.Status {
+	case statusSucceeded:
+		x.Outcome = operations.OutcomeSucceeded
+	case statusPending:
+		x.Outcome = operations.OutcomePending
+	case statusFailed:
+		x.Outcome, x.DeclineCode = operations.OutcomeDeclined, operations.DeclineRefundFailed
 		if b.FailureCode != nil && failures[*b.FailureCode] {
-			result.DeclineCode = *b.FailureCode
+			x.DeclineCode = *b.FailureCode
 		}
-	default:
-		return operations.ProviderResult{}, e.error(operations.ErrorUnknown, fmt.Errorf("refund status %.200q", b.Status))
 	}
-	return result, nil
+	return x
 }

