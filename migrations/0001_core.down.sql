@@ -10,4 +10,4 @@ DROP TABLE tenants;
 DROP FUNCTION refuse_rewrite();
 DROP FUNCTION cover_excess();
 DROP FUNCTION fold_case(text);
-DROP DOMAIN operation_id, order_id, fingerprint, currency, minor_units, metadata, moment, moment_or_infinity;
+DROP DOMAIN operation_id, order_id, fingerprint, currency, minor_units, capture_minor_units, metadata, moment, moment_or_infinity;

@@ -12,6 +12,8 @@ CREATE DOMAIN fingerprint AS text COLLATE "C" CONSTRAINT fingerprint_check CHECK
 CREATE DOMAIN currency AS text CONSTRAINT currency_check CHECK (octet_length(VALUE) = 3 AND VALUE !~ '[^A-Z]');
 -- The largest integer that every JSON reader takes exactly (RFC 8259, section 6).
 CREATE DOMAIN minor_units AS bigint CONSTRAINT minor_units_check CHECK (VALUE BETWEEN 0 AND 9007199254740991);
+-- A capture that an owner loads may be larger than what one refund may name.
+CREATE DOMAIN capture_minor_units AS bigint CONSTRAINT capture_minor_units_check CHECK (VALUE >= 0);
 -- Pairs of texts.
 CREATE DOMAIN metadata AS jsonb CONSTRAINT metadata_check CHECK (
     VALUE = '{}' OR jsonb_typeof(VALUE) = 'object' AND NOT jsonb_path_exists(VALUE, 'strict $.* ? (@.type() != "string")'));
@@ -70,7 +72,7 @@ CREATE TABLE orders (
     tenant_id            text COLLATE "C" NOT NULL REFERENCES tenants,
     order_id             order_id    NOT NULL,
     currency             currency    NOT NULL,
-    captured_cents       minor_units NOT NULL,
+    captured_cents       capture_minor_units NOT NULL,
     refunded_cents       bigint      NOT NULL DEFAULT 0,
     over_refunded_cents  bigint      NOT NULL DEFAULT 0,
     provider             text,

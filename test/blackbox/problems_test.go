@@ -222,7 +222,7 @@ func (p *provoked) refusedByRows(service *harness.Service, tenant *harness.Tenan
 			p.meet(o, s, c, at(o, nowhere).request(), "refund_not_found")
 		}
 		if strings.HasPrefix(o.path, "/v1/escalations/") {
-			p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "x", 1)).request(), "invalid_request")
+			p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "x", 1)).with(o.body, ""), "invalid_request")
 			p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "000000000009", 1)).request(), "not_found")
 			if o.method == http.MethodPost {
 				p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "000000000002", 1)).request(), "escalation_not_approvable")
