@@ -9,6 +9,7 @@ package terminal
 import (
 	"encoding/binary"
 	"io"
+	"slices"
 	"sync"
 	"unicode"
 	"unicode/utf16"
@@ -84,7 +85,7 @@ func (w *Writer) Write(text []byte) (int, error) {
 	defer w.mu.Unlock()
 	whole := text
 	if len(w.tail) > 0 {
-		whole = append(w.tail, text...)
+		whole = slices.Concat(w.tail, text)
 		w.tail = nil
 	}
 	if cut := len(whole) - partial(whole); cut < len(whole) {
