@@ -297,7 +297,7 @@ func TestPost(t *testing.T) {
 		} {
 			var o ledger.Order
 			err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) (err error) {
-				if err = ledger.Post(t.Context(), tx, time.Now(), step.postings); err == nil {
+				if err = post(t.Context(), tx, step.postings); err == nil {
 					o, err = ledger.Find(t.Context(), tx, r.OrderKey)
 				}
 				return err
@@ -317,7 +317,7 @@ func TestPost(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
-			return ledger.Post(t.Context(), tx, time.Now(), []ledger.Posting{
+			return post(t.Context(), tx, []ledger.Posting{
 				ledger.Hold(ledger.Entry{OrderKey: r.OrderKey, OperationID: "K", AmountCents: 12000, Currency: "USD"}, 1)})
 		})
 		if err != nil {
@@ -355,7 +355,7 @@ func TestPost(t *testing.T) {
 			"a negative one":    {entry("P", "1", -1)},
 		} {
 			err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
-				return ledger.Post(t.Context(), tx, time.Now(), postings)
+				return post(t.Context(), tx, postings)
 			})
 			var pgErr *pgconn.PgError
 			if !errors.As(err, &pgErr) || pgErr.Code[:2] != "23" && pgErr.Code[:2] != "22" {
@@ -375,7 +375,7 @@ func TestPost(t *testing.T) {
 	t.Run("OfAnUnknownOrder_IsAnError", func(t *testing.T) {
 		db := books(t)
 		err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
-			return ledger.Post(t.Context(), tx, time.Now(), []ledger.Posting{ledger.Hold(ledger.Entry{
+			return post(t.Context(), tx, []ledger.Posting{ledger.Hold(ledger.Entry{
 				OrderKey: ledger.OrderKey{TenantID: "a", OrderID: "nowhere"}, OperationID: "K", AmountCents: 1, Currency: "USD",
 			}, 1)})
 		})
@@ -383,4 +383,11 @@ func TestPost(t *testing.T) {
 			t.Error("debited an order that does not exist")
 		}
 	})
+}
+
+// post writes postings in tx.
+func post(ctx context.Context, tx pgx.Tx, postings []ledger.Posting) error {
+	b := &pgx.Batch{}
+	ledger.Post(b, time.Now(), postings)
+	return tx.SendBatch(ctx, b).Close()
 }

@@ -1,7 +1,6 @@
 package ledger
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -76,9 +75,10 @@ var accounts = map[Kind]struct {
 	KindReversal: {"customer", "merchant", -1},
 }
 
-// Lock queues the row locks on orders, in the order that all of the service locks them in, and afterwards hands those that
-// exist to found. The rows carry what the cap is judged by: currency, amounts and provider.
-func Lock(b *pgx.Batch, keys []OrderKey, found func([]Order)) {
+// Lock queues the row locks on orders, in the order that all of the service locks them in, and afterwards hands those that it
+// got to found: those that exist, and that nobody else holds unless it waits. The rows carry what the cap is judged by: currency,
+// amounts and provider.
+func Lock(b *pgx.Batch, keys []OrderKey, wait bool, found func([]Order)) {
 	tenants, orders := make([]string, len(keys)), make([]string, len(keys))
 	for i, k := range keys {
 		tenants[i], orders[i] = k.TenantID, k.OrderID
@@ -88,7 +88,7 @@ func Lock(b *pgx.Batch, keys []OrderKey, found func([]Order)) {
 		FROM unnest($1::text[], $2::text[]) AS k (tenant_id, order_id)
 		JOIN orders o ON o.tenant_id = k.tenant_id AND o.order_id = k.order_id
 		ORDER BY o.tenant_id, o.order_id
-		FOR NO KEY UPDATE OF o`, tenants, orders).Query(func(rows pgx.Rows) error {
+		FOR NO KEY UPDATE OF o`+skipLocked(wait), tenants, orders).Query(func(rows pgx.Rows) error {
 		locked, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Order, error) {
 			var o Order
 			err := row.Scan(&o.TenantID, &o.OrderID, &o.Currency, &o.CapturedCents, &o.RefundedCents, &o.Provider,
@@ -103,16 +103,22 @@ func Lock(b *pgx.Batch, keys []OrderKey, found func([]Order)) {
 	})
 }
 
-// Post writes transfers, all at the time at, and changes each order's balance once by their sum. The orders are locked by
+func skipLocked(wait bool) string {
+	if wait {
+		return ""
+	}
+	return " SKIP LOCKED"
+}
+
+// Post queues the writing of transfers, all at the time at, and changes each order's balance once by their sum; what is not written is an error of the statement. The orders are locked by
 // the caller. It records what providers did: a hold of what one is known to have paid counts whether the capture covers it or
 // not, and an order's excess over its capture is raised and lowered with its balance.
-func Post(ctx context.Context, tx pgx.Tx, at time.Time, postings []Posting) error {
+func Post(b *pgx.Batch, at time.Time, postings []Posting) {
 	if len(postings) == 0 {
-		return nil
+		return
 	}
 	c := newColumns(postings)
-	var posted, changed int
-	err := tx.QueryRow(ctx, `
+	b.Queue(`
 		WITH posting AS MATERIALIZED (
 			SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::int[],
 				$8::text[], $9::text[], $10::bigint[])
@@ -131,16 +137,10 @@ func Post(ctx context.Context, tx pgx.Tx, at time.Time, postings []Posting) erro
 			WHERE o.tenant_id = d.tenant_id AND o.order_id = d.order_id
 			RETURNING 1
 		)
-		SELECT (SELECT count(*) FROM posted), (SELECT count(*) FROM changed)`,
-		c.tenants, c.orders, c.operations, c.amounts, c.currencies, c.kinds, c.seqs, c.debits, c.credits, c.changes, at).
-		Scan(&posted, &changed)
-	if err != nil {
-		return fmt.Errorf("post transfers: %w", err)
-	}
-	if posted != len(postings) || changed != c.distinct {
-		return fmt.Errorf("post transfers: %d transfers and %d orders, want %d and %d", posted, changed, len(postings), c.distinct)
-	}
-	return nil
+		SELECT expect_rows('transfers posted', (SELECT count(*) FROM posted), $12),
+			expect_rows('orders changed', (SELECT count(*) FROM changed), $13)`,
+		c.tenants, c.orders, c.operations, c.amounts, c.currencies, c.kinds, c.seqs, c.debits, c.credits, c.changes, at,
+		len(postings), c.distinct)
 }
 
 // columns are the postings as the arrays that one statement takes.

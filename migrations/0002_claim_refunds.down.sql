@@ -1,1 +1,1 @@
-DROP FUNCTION IF EXISTS claim_refunds;
+DROP FUNCTION IF EXISTS claim_refunds, expect_rows;

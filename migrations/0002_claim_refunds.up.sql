@@ -149,9 +149,7 @@ BEGIN
             (SELECT count(*) FROM transferred) AS transfers, (SELECT count(*) FROM debit) AS debits,
             (SELECT count(*) FROM debited) AS orders
         INTO done;
-        IF done.transfers <> done.claims OR done.orders <> done.debits THEN
-            RAISE EXCEPTION 'wrote % transfers of %, debited % orders of %', done.transfers, done.claims, done.orders, done.debits;
-        END IF;
+        PERFORM expect_rows('transfers posted', done.transfers, done.claims), expect_rows('orders debited', done.orders, done.debits);
 
         -- The history of what is held for a provider begins here. A refund without one has none.
         IF done.holds > 0 THEN
@@ -186,5 +184,14 @@ BEGIN
         END LOOP;
     END LOOP;
 END $$;
-REVOKE ALL ON FUNCTION claim_refunds FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION claim_refunds TO refundd_service;
+
+-- What was to be written and was not is an error of the very statement, so that a COMMIT may travel behind it.
+CREATE OR REPLACE FUNCTION expect_rows(what text, have bigint, want bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF have <> want THEN
+        RAISE EXCEPTION '% % of %', have, what, want;
+    END IF;
+END $$;
+
+REVOKE ALL ON FUNCTION claim_refunds, expect_rows FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION claim_refunds, expect_rows TO refundd_service;

@@ -75,13 +75,16 @@ func (e *Engine) Authorize(ctx context.Context, a Approval) (Authorization, bool
 		micros := a.ExpiresAt.Truncate(time.Microsecond)
 		a.ExpiresAt = &micros
 	}
-	var stored Authorization
-	var isNew bool
-	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
-		stored, isNew, err = AuthorizeIn(ctx, tx, a)
-		return err
+	type authorized struct {
+		stored Authorization
+		isNew  bool
+	}
+	lane := orderLane(OrderKey{TenantID: a.TenantID, OrderID: a.OrderID})
+	done, err := inTurn(ctx, e, lane, func(ctx context.Context, tx *pgtx.Tx) (authorized, error) {
+		stored, isNew, err := AuthorizeIn(ctx, tx, a)
+		return authorized{stored, isNew}, err
 	})
-	return stored, isNew, err
+	return done.stored, done.isNew, err
 }
 
 // AuthorizeIn is Authorize in a transaction of the caller's, for who decides what is approved. It judges an approval by the

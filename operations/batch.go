@@ -42,19 +42,47 @@ func (e *Engine) waiting() int { return e.claims.Waiting() + e.patient.Waiting()
 // patientLimits are of work that waits for somebody else's lock, of one order at a time: it holds few of the pool's connections,
 // so that those who need not wait always have some, and one tenant does not hold them all.
 func patientLimits(pool *pgxpool.Pool) batch.Limits {
-	share := max(1, int(pool.Config().MaxConns)/5)
+	share := max(1, int(pool.Config().MaxConns)/6)
 	return batch.Limits{Size: batchSize, AtOnce: share, PerOwner: max(1, share-1), Beside: 1, Alone: true}
 }
 
 // apart does work in company, and where one piece of it may have spoilt it for the others, apart.
-func (e *Engine) apart(calls []*call, run func([]*call) ([]batch.Result[claimed], error)) []batch.Result[claimed] {
-	return batch.Apart(calls, runsApart, func(err error) bool {
+func apart[In, Out any](e *Engine, work []In, run func([]In) ([]batch.Result[Out], error)) []batch.Result[Out] {
+	return batch.Apart(work, runsApart, func(err error) bool {
 		if !spoilt(err) {
 			return false
 		}
 		e.metrics.split.Inc()
 		return true
 	}, run)
+}
+
+// inRounds does work in which keys may repeat: no key comes twice in one round, and what repeats one sees what became of it.
+func inRounds[In comparable, Out any](
+	work []In, key func(In) operationKey, run func([]In) []batch.Result[Out],
+) []batch.Result[Out] {
+	results := make(map[In]batch.Result[Out], len(work))
+	for rest := work; len(rest) > 0; {
+		var now, later []In
+		seen := make(map[operationKey]struct{}, len(rest))
+		for _, in := range rest {
+			if _, again := seen[key(in)]; again {
+				later = append(later, in)
+				continue
+			}
+			seen[key(in)] = struct{}{}
+			now = append(now, in)
+		}
+		for i, r := range run(now) {
+			results[now[i]] = r
+		}
+		rest = later
+	}
+	ordered := make([]batch.Result[Out], len(work))
+	for i, in := range work {
+		ordered[i] = results[in]
+	}
+	return ordered
 }
 
 // runsApart is how many transactions a batch may become in which something is wrong: enough to find two culprits among 200.
@@ -91,28 +119,21 @@ func (k operationKey) lane() batch.Lane { return batch.Lane{Owner: k.TenantID, N
 
 func orderLane(k OrderKey) batch.Lane { return batch.Lane{Owner: k.TenantID, Name: k.OrderID} }
 
-// failed is the result of every piece of work that err came of.
-func failed[Out any](n int, err error) []batch.Result[Out] {
-	results := make([]batch.Result[Out], n)
-	for i := range results {
-		results[i].Err = err
-	}
-	return results
-}
-
 // readAll looks keys up: nil where nothing claimed one.
 func (e *Engine) readAll(ctx context.Context, keys []operationKey) []batch.Result[*Operation] {
 	ctx, cancel := context.WithTimeout(ctx, batchDeadline)
 	defer cancel()
-	known, err := readOperations(ctx, e.config.Pool, keys)
-	if err != nil {
-		return failed[*Operation](len(keys), err)
-	}
-	results := make([]batch.Result[*Operation], len(keys))
-	for i, key := range keys {
-		if op, found := known[key]; found {
-			results[i].Out = &op
+	return apart(e, keys, func(keys []operationKey) ([]batch.Result[*Operation], error) {
+		known, err := readOperations(ctx, e.config.Pool, keys)
+		if err != nil {
+			return nil, err
 		}
-	}
-	return results
+		results := make([]batch.Result[*Operation], len(keys))
+		for i, key := range keys {
+			if op, found := known[key]; found {
+				results[i].Out = &op
+			}
+		}
+		return results, nil
+	})
 }

@@ -34,25 +34,18 @@ func (e *Engine) claimAll(ctx context.Context, calls []*call) []batch.Result[cla
 		c.began = clocks.Now()
 		e.metrics.wait.Observe(c.began.Monotonic.Sub(c.queued).Seconds())
 	}
-	firsts, again := eachKeyOnce(calls)
-	results := make(map[*call]batch.Result[claimed], len(calls))
-	for len(firsts) > 0 {
-		for i, r := range e.apart(firsts, func(calls []*call) ([]batch.Result[claimed], error) {
+	return inRounds(calls, func(c *call) operationKey { return c.key }, func(calls []*call) []batch.Result[claimed] {
+		results := apart(e, calls, func(calls []*call) ([]batch.Result[claimed], error) {
 			e.metrics.size.Observe(float64(len(calls)))
 			return e.claim(ctx, calls, false)
-		}) {
+		})
+		for i, r := range results {
 			if pgtx.StaysLocked(r.Err) { // a key, by somebody who is about to claim it: whose is not known
-				r = batch.Result[claimed]{Out: claimed{locked: true}}
+				results[i] = batch.Result[claimed]{Out: claimed{locked: true}}
 			}
-			results[firsts[i]] = r
 		}
-		firsts, again = eachKeyOnce(again)
-	}
-	ordered := make([]batch.Result[claimed], len(calls))
-	for i, c := range calls {
-		ordered[i] = results[c]
-	}
-	return ordered
+		return results
+	})
 }
 
 // claimPatiently is tx 1 of calls of one order that somebody else had locked. It waits for that lock, and then leaves out whose
@@ -63,21 +56,7 @@ func (e *Engine) claimPatiently(ctx context.Context, calls []*call) []batch.Resu
 	for _, c := range calls {
 		c.began = clocks.Now()
 	}
-	return e.apart(calls, func(calls []*call) ([]batch.Result[claimed], error) { return e.claim(ctx, calls, true) })
-}
-
-// eachKeyOnce parts the calls that come first with their keys from those that repeat one, and are to see what became of it.
-func eachKeyOnce(calls []*call) (firsts, again []*call) {
-	seen := make(map[operationKey]struct{}, len(calls))
-	for _, c := range calls {
-		if _, repeats := seen[c.key]; repeats {
-			again = append(again, c)
-			continue
-		}
-		seen[c.key] = struct{}{}
-		firsts = append(firsts, c)
-	}
-	return firsts, again
+	return apart(e, calls, func(calls []*call) ([]batch.Result[claimed], error) { return e.claim(ctx, calls, true) })
 }
 
 // claim runs the transaction. All of it is one message, unless it waits for a lock first, or has to tell of what it reserves.
@@ -191,10 +170,7 @@ func (e *Engine) announce(ctx context.Context, tx pgx.Tx, calls []*call, results
 			})
 		}
 	}
-	if len(events) == 0 {
-		return nil
-	}
-	return e.config.OnEvents(ctx, tx, events)
+	return e.tell(ctx, tx, events)
 }
 
 func (c *call) eventDetail() map[string]string {

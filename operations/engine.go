@@ -89,15 +89,17 @@ func (c *Config) validate() error {
 
 // Engine executes refunds. Its methods may be called at once from any number of goroutines.
 type Engine struct {
-	config  Config
-	reads   *batch.Group[operationKey, *Operation] // keys to be looked up
-	claims  *batch.Group[*call, claimed]           // tx 1; calls of one order keep their order
-	patient *batch.Group[*call, claimed]           // tx 1 of calls whose order somebody else holds
-	asks    *batch.Group[Lease, admission]         // leases in front of a provider
-	notes   *batch.Group[*note, recorded]          // findings for tx 2
-	submits inFlight
-	acts    inFlight // what goes on after its caller has left
-	metrics *metrics
+	config       Config
+	reads        *batch.Group[operationKey, *Operation] // keys to be looked up
+	claims       *batch.Group[*call, claimed]           // tx 1; calls of one order keep their order
+	patient      *batch.Group[*call, claimed]           // tx 1 of calls whose order somebody else holds
+	asks         *batch.Group[Lease, admission]         // leases in front of a provider
+	notes        *batch.Group[*note, recorded]          // findings for tx 2
+	patientNotes *batch.Group[*note, recorded]          // findings of orders that somebody else holds
+	turns        *batch.Group[turn, any]                // what waits for an order that somebody else holds, but refunds
+	submits      inFlight
+	acts         inFlight // what goes on after its caller has left
+	metrics      *metrics
 
 	providers     map[string]*provider
 	providerNames []string // beside the milliseconds that each of them remembers a key
@@ -116,6 +118,8 @@ func New(c Config) (*Engine, error) {
 	}
 	e.reads = batch.New(readLimits(c.MaxQueue), e.readAll)
 	e.claims = batch.New(claimLimits(c.MaxQueue), e.claimAll)
+	e.patientNotes = batch.New(patientLimits(c.Pool), e.recordPatiently)
+	e.turns = batch.New(patientLimits(c.Pool), takeTurns)
 	e.patient = batch.New(patientLimits(c.Pool), e.claimPatiently)
 	e.asks = batch.New(askLimits, e.askAll)
 	e.notes = batch.New(noteLimits, e.recordAll)

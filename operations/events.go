@@ -27,6 +27,26 @@ type Event struct {
 
 // appendEvents writes history in the transaction that makes it, and hands it to the rooms that follow transitions.
 func (e *Engine) appendEvents(ctx context.Context, tx pgx.Tx, events []Event) error {
+	b := &pgx.Batch{}
+	if err := queueEvents(b, events); err != nil {
+		return err
+	}
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+		return fmt.Errorf("append events: %w", err)
+	}
+	return e.tell(ctx, tx, events)
+}
+
+// tell hands what happened to the rooms that follow transitions.
+func (e *Engine) tell(ctx context.Context, tx pgx.Tx, events []Event) error {
+	if e.config.OnEvents == nil || len(events) == 0 {
+		return nil
+	}
+	return e.config.OnEvents(ctx, tx, events)
+}
+
+// queueEvents queues the writing of history.
+func queueEvents(b *pgx.Batch, events []Event) error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -36,7 +56,7 @@ func (e *Engine) appendEvents(ctx context.Context, tx pgx.Tx, events []Event) er
 			return err
 		}
 	}
-	_, err := tx.Exec(ctx, `
+	b.Queue(`
 		INSERT INTO operation_events (tenant_id, operation_id, kind, from_state, to_state, attempt, layer, actor, error_kind,
 			provider_request_id, detail, created_at)
 		SELECT n.tenant_id, n.operation_id, n.kind, n.from_state, n.to_state, n.attempt, n.layer, n.actor, n.error_kind,
@@ -47,13 +67,7 @@ func (e *Engine) appendEvents(ctx context.Context, tx pgx.Tx, events []Event) er
 				detail, created_at, place)
 		ORDER BY n.place`,
 		c.tenants, c.ids, c.kinds, c.from, c.to, c.attempts, c.layers, c.actors, c.errorKinds, c.requests, c.details, c.at)
-	if err != nil {
-		return fmt.Errorf("append events: %w", err)
-	}
-	if e.config.OnEvents == nil {
-		return nil
-	}
-	return e.config.OnEvents(ctx, tx, events)
+	return nil
 }
 
 // eventRows are the columns of the rows to insert.

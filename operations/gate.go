@@ -32,21 +32,23 @@ func (e *Engine) maySend(ctx context.Context, l Lease) (admission, error) {
 func (e *Engine) askAll(ctx context.Context, leases []Lease) []batch.Result[admission] {
 	ctx, cancel := context.WithTimeout(ctx, batchDeadline)
 	defer cancel()
-	keys := make([]operationKey, len(leases))
-	for i, l := range leases {
-		keys[i] = l.key()
-	}
-	asked := clocks.Now()
-	found, err := e.sendable(ctx, keys)
-	if err != nil {
-		return failed[admission](len(leases), err)
-	}
-	results := make([]batch.Result[admission], len(leases))
-	for i, l := range leases {
-		s, open := found[l.key()]
-		results[i].Out = admission{open && s.attempts == l.attempts, asked.Add(s.keyLeft)}
-	}
-	return results
+	return apart(e, leases, func(leases []Lease) ([]batch.Result[admission], error) {
+		keys := make([]operationKey, len(leases))
+		for i, l := range leases {
+			keys[i] = l.key()
+		}
+		asked := clocks.Now()
+		found, err := e.sendable(ctx, keys)
+		if err != nil {
+			return nil, err
+		}
+		results := make([]batch.Result[admission], len(leases))
+		for i, l := range leases {
+			s, open := found[l.key()]
+			results[i].Out = admission{open && s.attempts == l.attempts, asked.Add(s.keyLeft)}
+		}
+		return results, nil
+	})
 }
 
 // sendable is what the gate reads of a key.

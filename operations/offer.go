@@ -37,7 +37,11 @@ func (e *Engine) record(f finding) recorded {
 
 // offer takes a finding through tx 2 once.
 func (e *Engine) offer(f finding) recorded {
-	r, err := e.notes.Do(context.Background(), orderLane(f.lease.Operation.entry().OrderKey), &note{finding: f})
+	lane, n := orderLane(f.lease.Operation.entry().OrderKey), &note{finding: f}
+	r, err := e.notes.Do(context.Background(), lane, n)
+	if errors.Is(err, errHeld) {
+		r, err = e.patientNotes.Do(context.Background(), lane, n)
+	}
 	if err != nil {
 		return recorded{err: err}
 	}

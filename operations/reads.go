@@ -19,13 +19,15 @@ var ErrRefundNotFound = errors.New("refund not found")
 
 // RegisterOrder stores a captured payment, or what may change of a known one, and tells whether it is new.
 func (e *Engine) RegisterOrder(ctx context.Context, r Registration) (Order, bool, error) {
-	var o Order
-	var isNew bool
-	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
-		o, isNew, err = ledger.Register(ctx, tx, r)
-		return err
+	type registered struct {
+		order Order
+		isNew bool
+	}
+	done, err := inTurn(ctx, e, orderLane(r.OrderKey), func(ctx context.Context, tx *pgtx.Tx) (registered, error) {
+		o, isNew, err := ledger.Register(ctx, tx, r)
+		return registered{o, isNew}, err
 	})
-	return o, isNew, err
+	return done.order, done.isNew, err
 }
 
 // Order answers one order, or ErrOrderNotFound.

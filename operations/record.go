@@ -2,6 +2,7 @@ package operations
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -27,61 +28,50 @@ type recorded struct {
 	err       error
 }
 
-// recordAll runs tx 2 for notes until each has its answer. Of one key, one finding is recorded at a time.
+// errHeld reports an order, or an operation, that somebody else holds: nothing was recorded.
+var errHeld = errors.New("somebody else holds the order")
+
+// recordAll is tx 2 in company, where nobody waits for a lock.
 func (e *Engine) recordAll(_ context.Context, notes []*note) []batch.Result[recorded] {
-	results := make(map[*note]recorded, len(notes))
-	for rest := notes; len(rest) > 0; {
-		var now, later []*note
-		seen := make(map[operationKey]struct{}, len(rest))
-		for _, n := range rest {
-			key := n.lease.key()
-			if _, again := seen[key]; again {
-				later = append(later, n)
-				continue
-			}
-			seen[key] = struct{}{}
-			now = append(now, n)
+	results := e.recordKeys(notes, false)
+	for i, r := range results {
+		if pgtx.StaysLocked(r.Err) { // the name of a provider's refund, by somebody who is about to record it: whose is not known
+			results[i].Err = errHeld
 		}
-		e.recordOnce(now, results)
-		rest = later
 	}
-	answers := make([]batch.Result[recorded], len(notes))
-	for i, n := range notes {
-		answers[i].Out = results[n]
-	}
-	return answers
+	return results
 }
 
-func (e *Engine) recordOnce(notes []*note, results map[*note]recorded) {
+// recordPatiently is tx 2 of findings of one order that somebody else held.
+func (e *Engine) recordPatiently(_ context.Context, notes []*note) []batch.Result[recorded] {
+	return e.recordKeys(notes, true)
+}
+
+// recordKeys records findings until each has its answer: of one key, one at a time. They belong to operations, not to callers:
+// no caller's deadline ends it.
+func (e *Engine) recordKeys(notes []*note, wait bool) []batch.Result[recorded] {
 	ctx, cancel := context.WithTimeout(context.Background(), batchDeadline)
 	defer cancel()
-	var found []recorded
-	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
-		found, err = e.tx2(ctx, tx, notes)
-		return err
+	return inRounds(notes, func(n *note) operationKey { return n.lease.key() }, func(notes []*note) []batch.Result[recorded] {
+		return apart(e, notes, func(notes []*note) ([]batch.Result[recorded], error) { return e.recordOnce(ctx, notes, wait) })
 	})
-	switch {
-	case pgtx.Poisoned(err) && len(notes) > 1:
-		for _, n := range notes {
-			e.recordOnce([]*note{n}, results)
-		}
-		return
-	case pgtx.Constraint(err) == "refund_operations_provider_refund_key":
+}
+
+func (e *Engine) recordOnce(ctx context.Context, notes []*note, wait bool) ([]batch.Result[recorded], error) {
+	results, err := pgtx.InTx(ctx, e.config.Pool, func(tx *pgtx.Tx) ([]batch.Result[recorded], error) {
+		return e.tx2(ctx, tx, notes, wait)
+	})
+	if len(notes) == 1 && pgtx.Constraint(err) == "refund_operations_provider_refund_key" {
 		notes[0].disown()
-		e.recordOnce(notes, results)
-		return
+		return e.recordOnce(ctx, notes, wait)
 	}
 	failpoint("record.committed")
 	for i, n := range notes {
-		if err != nil {
-			results[n] = recorded{err: err}
-			continue
+		if err == nil && results[i].Err == nil && n.disowned && n.silent {
+			results[i].Out.err = refuse(ErrProviderDisagrees, &results[i].Out.operation)
 		}
-		if n.disowned && n.silent {
-			found[i].err = refuse(ErrProviderDisagrees, &found[i].operation)
-		}
-		results[n] = found[i]
 	}
+	return results, err
 }
 
 // disown takes a finding back that names another operation's refund at the provider: it stays the call that it was, and proves
@@ -98,41 +88,48 @@ func (n *note) disown() {
 }
 
 // tx2 locks the orders and then the operations, reads them anew, decides, and writes what changes: states, transfers and
-// history, or nothing of them.
-func (e *Engine) tx2(ctx context.Context, tx pgx.Tx, notes []*note) ([]recorded, error) {
-	remainders, rows, at, err := e.lockForRecord(ctx, tx, notes)
+// history, or nothing of them. It is two messages, of which the second commits.
+func (e *Engine) tx2(ctx context.Context, tx *pgtx.Tx, notes []*note, wait bool) ([]batch.Result[recorded], error) {
+	held, err := e.lockForRecord(ctx, tx, notes, wait)
 	if err != nil {
 		return nil, err
 	}
-	results := make([]recorded, len(notes))
+	results := make([]batch.Result[recorded], len(notes))
 	changes := newChangeRows(len(notes))
 	var postings []ledger.Posting
 	var events []Event
 	for i, n := range notes {
-		r, found := rows[n.lease.key()]
-		if !found {
-			return nil, fmt.Errorf("record %s: its operation is gone", n.lease.key().OperationID)
+		r, err := held.row(n)
+		if err != nil {
+			results[i].Err = err
+			continue
 		}
 		orderKey := r.entry().OrderKey
-		c := r.decide(n.finding, remainders[orderKey])
+		c := r.decide(n.finding, held.remainders[orderKey])
 		for _, p := range c.postings {
-			remainders[orderKey] -= p.Change()
+			held.remainders[orderKey] -= p.Change()
 		}
 		postings = append(postings, c.postings...)
-		after := c.apply(r.Operation, at)
-		results[i] = recorded{operation: after, change: c, moved: r.State != c.state}
+		results[i].Out = recorded{operation: c.apply(r.Operation, held.at), change: c, moved: r.State != c.state}
 		changes.add(r, n.finding, c, e.nextCheck(c.next, r.attempts, n.finding))
-		events = append(events, n.events(r, c, at)...)
+		events = append(events, n.events(r, c, held.at)...)
 	}
-	if err := changes.update(ctx, tx, at, e.config.ProviderTimeout); err != nil {
+	b := &pgx.Batch{}
+	changes.queue(b, held.at, e.config.ProviderTimeout)
+	ledger.Post(b, held.at, postings)
+	if err := queueEvents(b, events); err != nil {
 		return nil, err
 	}
-	if err := ledger.Post(ctx, tx, at, postings); err != nil {
-		return nil, err
-	}
-	err = e.appendEvents(ctx, tx, events)
 	failpoint("record.uncommitted")
-	return results, err
+	if e.config.OnEvents == nil {
+		err = tx.CommitWith(ctx, b)
+	} else if err = tx.SendBatch(ctx, b).Close(); err == nil {
+		err = e.tell(ctx, tx, events)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("record outcomes: %w", err)
+	}
+	return results, nil
 }
 
 // events is the history that a finding writes: the attempt, and the transition if there is one.
@@ -210,11 +207,33 @@ func merged(detail map[string]string, pairs ...string) map[string]string {
 	return m
 }
 
+// locked is what tx 2 holds, and decides on.
+type locked struct {
+	remainders map[OrderKey]int64           // of the orders
+	ours       map[operationKey]struct{}    // operations that are locked
+	rows       map[operationKey]reservation // as they stand
+	at         time.Time                    // by the database's clock, after the locks
+}
+
+// row is the row that a note is about, if we hold it and its order.
+func (l *locked) row(n *note) (reservation, error) {
+	key := n.lease.key()
+	r, found := l.rows[key]
+	_, ours := l.ours[key]
+	_, order := l.remainders[n.lease.Operation.entry().OrderKey]
+	switch {
+	case !found:
+		return r, fmt.Errorf("record %s: its operation is gone", key.OperationID)
+	case !ours || !order:
+		return r, errHeld
+	}
+	return r, nil
+}
+
 // lockForRecord locks orders, then operations, both sorted, and reads in a new statement, against the clock read after the
-// locks, what is to be decided on.
-func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note) (
-	map[OrderKey]int64, map[operationKey]reservation, time.Time, error,
-) {
+// locks, what is to be decided on. Unless it waits, it leaves out what
+// somebody else holds.
+func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note, wait bool) (*locked, error) {
 	keys := make([]operationKey, len(notes))
 	orders := make(map[OrderKey]struct{}, len(notes))
 	taken := make([]time.Time, len(notes))
@@ -227,18 +246,30 @@ func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note) (
 		orderKeys = append(orderKeys, k)
 	}
 	tenants, ids := columns(keys)
-	remainders := make(map[OrderKey]int64, len(orders))
-	rows := make(map[operationKey]reservation, len(notes))
-	var at time.Time
+	l := &locked{
+		remainders: make(map[OrderKey]int64, len(orders)), ours: make(map[operationKey]struct{}, len(notes)),
+		rows: make(map[operationKey]reservation, len(notes)),
+	}
 	b := &pgx.Batch{}
-	ledger.Lock(b, orderKeys, func(locked []Order) {
+	ledger.Lock(b, orderKeys, wait, func(locked []Order) {
 		for _, o := range locked {
-			remainders[o.OrderKey] = o.Remainder()
+			l.remainders[o.OrderKey] = o.Remainder()
 		}
 	})
-	b.Queue(`SELECT o.operation_id FROM unnest($1::text[], $2::text[]) AS k (tenant_id, operation_id)
+	skip := " SKIP LOCKED"
+	if wait {
+		skip = ""
+	}
+	b.Queue(`SELECT o.tenant_id, o.operation_id FROM unnest($1::text[], $2::text[]) AS k (tenant_id, operation_id)
 		JOIN refund_operations o ON o.tenant_id = k.tenant_id AND o.operation_id = k.operation_id
-		ORDER BY o.tenant_id, o.operation_id FOR NO KEY UPDATE OF o`, tenants, ids)
+		ORDER BY o.tenant_id, o.operation_id FOR NO KEY UPDATE OF o`+skip, tenants, ids).Query(func(rows pgx.Rows) error {
+		var k operationKey
+		_, err := pgx.ForEachRow(rows, []any{&k.TenantID, &k.OperationID}, func() error {
+			l.ours[k] = struct{}{}
+			return nil
+		})
+		return err
+	})
 	b.Queue(`
 		WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at)
 		SELECT `+operationColumns+`, clock.at, o.attempts, o.doubted_decline,
@@ -257,19 +288,19 @@ func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note) (
 	).Query(func(found pgx.Rows) error {
 		read, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (reservation, error) {
 			var r reservation
-			err := row.Scan(append(r.targets(), &at, &r.attempts, &r.doubted, &r.leased, &r.keyAlive, &r.lagOver, &r.tooOld,
+			err := row.Scan(append(r.targets(), &l.at, &r.attempts, &r.doubted, &r.leased, &r.keyAlive, &r.lagOver, &r.tooOld,
 				&r.recheckOver, &r.lastSeq)...)
 			return r, err
 		})
 		for _, r := range read {
-			rows[operationKey{r.TenantID, r.OperationID}] = r
+			l.rows[operationKey{r.TenantID, r.OperationID}] = r
 		}
 		return err
 	})
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
-		return nil, nil, at, fmt.Errorf("lock for record: %w", err)
+		return nil, fmt.Errorf("lock for record: %w", err)
 	}
-	return remainders, rows, at, nil
+	return l, nil
 }
 
 // changeRows are the columns of the rows to update.
@@ -311,11 +342,13 @@ func (u *changeRows) add(r reservation, f finding, c change, next time.Duration)
 	u.next = append(u.next, next.Milliseconds())
 }
 
-func (u *changeRows) update(ctx context.Context, tx pgx.Tx, at time.Time, callDeadline time.Duration) error {
+// queue queues the update of the rows.
+func (u *changeRows) queue(b *pgx.Batch, at time.Time, callDeadline time.Duration) {
 	if len(u.tenants) == 0 {
-		return nil
+		return
 	}
-	tag, err := tx.Exec(ctx, `
+	b.Queue(`
+		WITH changed AS (
 		UPDATE refund_operations o SET
 			state = u.state, failure_code = u.failure_code, doubted_decline = u.doubted_decline,
 			provider_refund_id = u.provider_refund_id,
@@ -331,14 +364,10 @@ func (u *changeRows) update(ctx context.Context, tx pgx.Tx, at time.Time, callDe
 			$10::bool[], $11::bool[], $12::int[], $13::bigint[], $16::int[])
 			AS u (tenant_id, operation_id, state, failure_code, doubted_decline, provider_refund_id, freed, sent, sends,
 				settled, cleared, not_sent, next, books)
-		WHERE o.tenant_id = u.tenant_id AND o.operation_id = u.operation_id`,
+		WHERE o.tenant_id = u.tenant_id AND o.operation_id = u.operation_id
+		RETURNING 1)
+		SELECT expect_rows('operations changed', (SELECT count(*) FROM changed), $19)`,
 		u.tenants, u.ids, u.states, u.failures, u.doubts, u.providerRefunds, u.freed, u.sent, u.sends,
-		u.settled, u.cleared, u.notSent, u.next, at, callDeadline.Milliseconds(), u.books, booksAgree, booksContradict)
-	if err != nil {
-		return fmt.Errorf("record outcomes: %w", err)
-	}
-	if tag.RowsAffected() != int64(len(u.tenants)) {
-		return fmt.Errorf("record outcomes: %d rows, want %d", tag.RowsAffected(), len(u.tenants))
-	}
-	return nil
+		u.settled, u.cleared, u.notSent, u.next, at, callDeadline.Milliseconds(), u.books, booksAgree, booksContradict,
+		len(u.tenants))
 }

@@ -23,12 +23,8 @@ type Revocation struct {
 // Revoke withdraws an approval by claiming its key, under the primary key that an execution claims: exactly one of them
 // wins. Again it answers the same; after an execution it is a Refusal of ErrAlreadyExecuted with the operation.
 func (e *Engine) Revoke(ctx context.Context, r Revocation) (Authorization, error) {
-	var a Authorization
-	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
-		a, err = e.revoke(ctx, tx, r)
-		return err
-	})
-	return a, err
+	lane := operationKey{r.TenantID, r.OperationID}.lane()
+	return inTurn(ctx, e, lane, func(ctx context.Context, tx *pgtx.Tx) (Authorization, error) { return e.revoke(ctx, tx, r) })
 }
 
 func (e *Engine) revoke(ctx context.Context, tx pgx.Tx, r Revocation) (Authorization, error) {

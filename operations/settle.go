@@ -195,17 +195,18 @@ func (e *Engine) Preview(ctx context.Context, l Lease) (Resolution, error) {
 	}
 	var r recorded
 	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
-		remainders, rows, at, err := e.lockForRecord(ctx, tx, []*note{{finding: f}})
+		n := &note{finding: f}
+		held, err := e.lockForRecord(ctx, tx, []*note{n}, true)
 		if err != nil {
 			return err
 		}
-		row, found := rows[l.key()]
-		if !found {
-			return fmt.Errorf("preview %s: its operation is gone", l.Operation.OperationID)
+		row, err := held.row(n)
+		if err != nil {
+			return fmt.Errorf("preview: %w", err)
 		}
 		row.leased = true // as it would be in a run
-		c := row.decide(f, remainders[row.entry().OrderKey])
-		r = recorded{operation: c.apply(row.Operation, at), change: c, moved: row.State != c.state}
+		c := row.decide(f, held.remainders[row.entry().OrderKey])
+		r = recorded{operation: c.apply(row.Operation, held.at), change: c, moved: row.State != c.state}
 		return errPreview
 	})
 	if !errors.Is(err, errPreview) {

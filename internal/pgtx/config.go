@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -17,11 +19,16 @@ func Config(url string) (*pgxpool.Config, error) {
 		return nil, err
 	}
 	config.ConnConfig.OnNotice = noteUnreplicated
+	config.ConnConfig.DialFunc = (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // we do, with a limit
 	if config.ConnConfig.ValidateConnect != nil || severalHosts(config.ConnConfig.Config) {
 		config.ConnConfig.ValidateConnect = validatePrimary
 	}
 	return config, nil
 }
+
+// keepAlive finds out within seconds about a peer that is gone while Postgres works for us.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: time.Second, Count: 3}
 
 func severalHosts(c pgconn.Config) bool {
 	for _, f := range c.Fallbacks {

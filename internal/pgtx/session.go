@@ -11,6 +11,7 @@ import (
 // every transaction.
 type session struct {
 	born         time.Time           // when it was used first; zero until then
+	used         time.Time           // when it was used last
 	describes    bool                // statements are described before they are sent, each time
 	caches       bool                // once
 	known        map[string]struct{} // statements whose description was made under our settings
@@ -39,15 +40,18 @@ func sessionOf(conn *pgx.Conn) *session {
 	return s
 }
 
-// takeUp notes a use, and tells whether it is not the first one, and how long ago that was.
-func (s *session) takeUp() (used bool, age time.Duration) {
+// takeUp notes a use, and tells whether it is not the first one, how long ago that was, and when the last one ended.
+func (s *session) takeUp() (used bool, age, idle time.Duration) {
 	s.unreplicated = false
 	if s.born.IsZero() {
 		s.born = time.Now()
-		return false, 0
+		return false, 0, 0
 	}
-	return true, time.Since(s.born)
+	return true, time.Since(s.born), time.Since(s.used)
 }
+
+// putDown notes the end of a use.
+func (s *session) putDown() { s.used = time.Now() }
 
 func (s *session) forget() { s.known = make(map[string]struct{}) }
 

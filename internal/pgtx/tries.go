@@ -58,11 +58,23 @@ func once(ctx context.Context, pool *pgxpool.Pool, t terms, body func(*Tx) error
 	}
 	defer conn.Release()
 	tx := newTx(conn.Conn(), t)
-	used, age := tx.session.takeUp()
+	used, age, idle := tx.session.takeUp()
+	if used && idle > doubtful {
+		if err := ping(ctx, conn); err != nil {
+			pool.Reset()
+			return fmt.Errorf("%w: %w: %w", errWorn, ErrUnavailable, err)
+		}
+	}
 	err = tx.run(ctx, body)
+	tx.session.putDown()
 	closed := conn.Conn().IsClosed()
 	switch {
-	case err == nil, errors.Is(err, errUncertain):
+	case err == nil:
+		return nil
+	case errors.Is(err, errUncertain):
+		if closed {
+			pool.Reset() // nobody else is to wait for an answer that does not come
+		}
 		return err
 	case closed && used, ofThePast(err) && age > fresh:
 		pool.Reset()
@@ -72,6 +84,19 @@ func once(ctx context.Context, pool *pgxpool.Pool, t terms, body func(*Tx) error
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err
+}
+
+// doubtful is for how long a connection is not used that a firewall may have forgotten meanwhile: it is to answer within a
+// second before anything depends on it. pgxpool asks without a limit, one connection after another.
+const (
+	doubtful  = time.Second
+	pingLimit = time.Second
+)
+
+func ping(ctx context.Context, conn *pgxpool.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, pingLimit)
+	defer cancel()
+	return conn.Ping(ctx)
 }
 
 // fresh is how young a connection is that can not be blamed for what Postgres says on it.
