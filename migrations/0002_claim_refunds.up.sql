@@ -4,13 +4,14 @@
 -- Requests come as arrays, one element each, in the order of their arrival; no key comes twice. orders_locked are their orders,
 -- sorted and each once, and order_places says which of them a request is of. What a request is told comes as a row; of two
 -- rows for one place the later counts. The verdicts: claimed; known (the key has a row, to be read in a new statement; it is this
--- request's own where an earlier try committed unheard); locked (the order, by somebody else); swallowed (the INSERT neither
+-- request's own where an earlier try committed unheard); locked (the order, by somebody else); at_provider (unless
+-- at_providers: who is to tell others of a reservation in its transaction asks again, in one that does not commit at once); swallowed (the INSERT neither
 -- made a row nor met one); or why it is refused. What is refused leaves nothing behind.
 --
 -- Rows are found key by key, behind a fence (LATERAL … OFFSET 0): a plan that is kept from when the tables were empty can then
 -- only be the one that is right when they are full. The indexes that could mislead it are partial.
 CREATE OR REPLACE FUNCTION claim_refunds(
-    patient boolean, lock_tenants text[], lock_orders text[],
+    patient boolean, at_providers boolean, lock_tenants text[], lock_orders text[],
     tenants text[], operations text[], orders text[], order_places integer[], amounts bigint[], currencies text[],
     fingerprints text[], refunds text[], reasons text[], metadatas text[], times_left interval[], layers text[], details text[],
     providers text[], admitted integer[], retentions interval[], key_lengths integer[], lease interval, call_limit interval
@@ -91,6 +92,7 @@ BEGIN
                     THEN 'authorization_mismatch'
                 WHEN r.amount > remainder THEN 'amount_exceeds_refundable'
                 WHEN provider IS NOT NULL AND coalesce(admitted[i], 0) < 1 THEN 'provider_unavailable'
+                WHEN provider IS NOT NULL AND NOT at_providers THEN 'at_provider'
                 ELSE 'claimed' END;
             open[place] := false;
             IF verdict = 'claimed' THEN
