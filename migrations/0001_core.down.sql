@@ -1,4 +1,5 @@
 -- The roles refundd_service and refundd_operator stay: they belong to the cluster, and other databases may grant to them.
+DROP TABLE restores;
 DROP TABLE reconciliation_runs;
 DROP TABLE operation_events;
 DROP TABLE ledger_transfers;

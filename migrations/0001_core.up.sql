@@ -137,6 +137,7 @@ CREATE TABLE refund_operations (
     failure_code            text,
     created_at              moment_or_infinity NOT NULL DEFAULT now(),
     settled_at              moment,
+    look_first              boolean     NOT NULL DEFAULT false, -- a history that was lost may have sent it, see restores
     contradicted_at         moment, -- since when the provider's books show several of a settled refund, or another one
     CONSTRAINT refund_operations_pkey PRIMARY KEY (tenant_id, operation_id),
     CONSTRAINT refund_operations_refund_id_key UNIQUE (refund_id),
@@ -248,6 +249,14 @@ CREATE TABLE reconciliation_runs (
 );
 CREATE INDEX reconciliation_runs_started_idx ON reconciliation_runs (started_at);
 
+-- After a restore, or a failover that lost commits, providers may know of refunds that no row here knows of. What was approved
+-- or registered before look_until is looked up before its first send: the same approval may come again from a caller that saw
+-- the lost history, and so later than the restore. Each restore adds a row.
+CREATE TABLE restores (
+    look_until  timestamptz PRIMARY KEY,
+    restored_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
 -- History is written once: whatever role asks, these rows are neither changed nor removed.
 CREATE FUNCTION refuse_rewrite() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -291,7 +300,7 @@ END $$;
 GRANT USAGE ON SCHEMA public TO refundd_service, refundd_operator;
 GRANT EXECUTE ON FUNCTION fold_case TO refundd_service, refundd_operator;
 GRANT SELECT ON tenants, api_keys, orders, refund_authorizations, refund_operations, ledger_transfers, operation_events,
-    reconciliation_runs TO refundd_service, refundd_operator;
+    reconciliation_runs, restores TO refundd_service, refundd_operator;
 -- The service moves money, and lets nobody in.
 GRANT INSERT ON orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, reconciliation_runs
     TO refundd_service;
@@ -301,6 +310,9 @@ GRANT UPDATE (captured_cents, refunded_cents, over_refunded_cents, customer_id, 
 GRANT UPDATE (state, provider_refund_id, provider_key_expires_at, attempts, not_sent, last_send_ended, doubted_decline,
     lease_until, next_check_at, failure_code, settled_at, contradicted_at) ON refund_operations TO refundd_service;
 GRANT UPDATE ON reconciliation_runs TO refundd_service;
+-- Either may say that the database was restored: that only makes the service look before it sends.
+GRANT INSERT ON restores TO refundd_service, refundd_operator;
+GRANT UPDATE (look_first, next_check_at) ON refund_operations TO refundd_service, refundd_operator;
 -- The operator lets callers in and out, and moves no money.
 GRANT INSERT ON tenants, api_keys TO refundd_operator;
 GRANT UPDATE (expires_at, revoked_at) ON api_keys TO refundd_operator;

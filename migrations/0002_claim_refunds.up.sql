@@ -16,11 +16,13 @@ CREATE OR REPLACE FUNCTION claim_refunds(
     fingerprints text[], refunds text[], reasons text[], metadatas text[], times_left interval[], layers text[], details text[],
     providers text[], admitted integer[], retentions interval[], key_lengths integer[], lease interval, call_limit interval
 ) RETURNS TABLE (
-    place integer, verdict text, at timestamptz, currency text, provider text, payment_ref text, remainder bigint
+    place integer, verdict text, at timestamptz, currency text, provider text, payment_ref text, remainder bigint, look_first boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     began      CONSTANT timestamptz := clock_timestamp();
     n          CONSTANT integer := cardinality(tenants);
+    looks_until CONSTANT timestamptz := (SELECT max(s.look_until) FROM restores s); -- null where nothing was ever restored
+    looks      boolean[] := array_fill(false, ARRAY[n]); -- requests that are to be looked up before they are sent
     held       integer[];  -- orders that are locked
     left_over  bigint[];   -- by order, as those that were judged have left it
     open       boolean[] := array_fill(true, ARRAY[n]); -- requests that are to be judged
@@ -59,14 +61,14 @@ BEGIN
                 AS k (tenant, operation, order_id, order_place, amount, asked_currency, time_left, place)
             LEFT JOIN LATERAL (
                 SELECT true AS order_exists, o.currency AS order_currency, o.captured_cents - o.refunded_cents AS order_remainder,
-                    o.provider AS order_provider, o.provider_payment_ref AS order_payment
+                    o.provider AS order_provider, o.provider_payment_ref AS order_payment, o.created_at AS registered
                 FROM orders o WHERE o.tenant_id = k.tenant AND o.order_id = k.order_id OFFSET 0) AS o ON true
             LEFT JOIN LATERAL (
                 SELECT true AS known FROM refund_operations op
                 WHERE op.tenant_id = k.tenant AND op.operation_id = k.operation OFFSET 0) AS op ON true
             LEFT JOIN LATERAL (
                 SELECT a.order_id AS approved_order, a.amount_cents AS approved_amount, a.currency AS approved_currency,
-                    a.expires_at AS approved_until
+                    a.expires_at AS approved_until, a.created_at AS approved
                 FROM refund_authorizations a
                 WHERE a.tenant_id = k.tenant AND a.operation_id = k.operation OFFSET 0) AS a ON true
             LEFT JOIN LATERAL (
@@ -79,6 +81,7 @@ BEGIN
             provider := r.order_provider;
             payment_ref := r.order_payment;
             remainder := coalesce(left_over[r.order_place], r.order_remainder);
+            look_first := provider IS NOT NULL AND coalesce(least(r.registered, r.approved) <= looks_until, false);
             i := array_position(providers, provider);
             verdict := CASE
                 WHEN r.known THEN 'known'
@@ -98,6 +101,7 @@ BEGIN
             IF verdict = 'claimed' THEN
                 passed[place] := true;
                 passes := passes + 1;
+                looks[place] := look_first;
                 left_over[r.order_place] := remainder - r.amount;
                 IF i IS NOT NULL THEN
                     admitted[i] := admitted[i] - 1;
@@ -114,7 +118,7 @@ BEGIN
         WITH claimed AS (
             INSERT INTO refund_operations AS op (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
                 reason, metadata, state, created_at, settled_at, provider, provider_key, provider_key_expires_at, attempts,
-                lease_until, last_send_ended)
+                lease_until, last_send_ended, look_first)
             SELECT k.tenant, k.operation, k.fingerprint, k.refund::uuid, k.order_id, k.amount, o.currency, k.reason,
                 k.metadata::jsonb, CASE WHEN p.place IS NULL THEN 'succeeded' ELSE 'reserved' END, claim_refunds.at,
                 CASE WHEN p.place IS NULL THEN claim_refunds.at END, o.provider,
@@ -122,7 +126,7 @@ BEGIN
                      ELSE encode(sha256(convert_to(p.key, 'UTF8')), 'hex') END,
                 claim_refunds.at + retentions[p.place], CASE WHEN p.place IS NULL THEN 0 ELSE 1 END,
                 CASE WHEN p.place IS NULL THEN '-infinity' ELSE claim_refunds.at + lease END,
-                CASE WHEN p.place IS NOT NULL THEN claim_refunds.at + call_limit END
+                CASE WHEN p.place IS NOT NULL THEN claim_refunds.at + call_limit END, looks[k.place]
             FROM unnest(tenants, operations, orders, amounts, fingerprints, refunds, reasons, metadatas) WITH ORDINALITY
                 AS k (tenant, operation, order_id, amount, fingerprint, refund, reason, metadata, place)
             CROSS JOIN LATERAL (

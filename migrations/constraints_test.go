@@ -22,6 +22,7 @@ var legal = map[string]row{
 		"credit_account": "'customer'", "amount_cents": "1", "currency": "'USD'"},
 	"operation_events":    {"tenant_id": "'acme'", "operation_id": "'new'", "kind": "'reserved'"},
 	"reconciliation_runs": {"run_id": "gen_random_uuid()"},
+	"restores":            {"look_until": "now()"},
 }
 
 // reserved turns the legal operation into one that a provider pays.
@@ -72,6 +73,7 @@ func TestLegalRows_AreAccepted(t *testing.T) {
 			{"seq": "3", "kind": "'hold'", "credit_account": "'in_transit'"}},
 		"operation_events":    {{}},
 		"reconciliation_runs": {{}},
+		"restores":            {{}, {"look_until": "'infinity'"}},
 	}
 	for table, variants := range rows {
 		for _, variant := range variants {

@@ -21,7 +21,7 @@ var (
 // tables are those that the schema cannot be without.
 var tables = []string{
 	"tenants", "api_keys", "orders", "refund_authorizations", "refund_operations", "ledger_transfers", "operation_events",
-	"reconciliation_runs",
+	"reconciliation_runs", "restores",
 }
 
 // present lists which of the tables there are.

@@ -79,7 +79,7 @@ func tables(t *testing.T, db *testdb.DB) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(names) != 11 {
+	if len(names) != 12 {
 		t.Errorf("tables %v", names)
 	}
 	return names
@@ -116,7 +116,7 @@ func TestServiceRole_UpdatesOnlyWhatMayChange(t *testing.T) {
 		"api_keys": {"last_used_at"},
 		"orders":   {"captured_cents", "refunded_cents", "over_refunded_cents", "customer_id", "customer_email", "customer_name"},
 		"refund_operations": {"state", "provider_refund_id", "provider_key_expires_at", "attempts", "not_sent", "last_send_ended",
-			"doubted_decline", "lease_until", "next_check_at", "failure_code", "settled_at", "contradicted_at"},
+			"doubted_decline", "lease_until", "next_check_at", "failure_code", "settled_at", "contradicted_at", "look_first"},
 		"escalations": {"state", "operation_id", "owner", "closed_at", "closed_by", "decided_by", "decision_note"},
 		"reconciliation_runs": {"run_id", "started_at", "finished_at", "dry_run", "claimed", "succeeded", "failed", "pending", "resent",
 			"needs_attention", "still_unknown", "oldest_unknown_seconds", "errors", "duration_ms", "error"},
@@ -212,11 +212,11 @@ func TestRoles_HaveTheRightsThatTheyUseAndNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"refundd_operator INSERT api_keys", "refundd_operator INSERT tenants",
+		"refundd_operator INSERT api_keys", "refundd_operator INSERT restores", "refundd_operator INSERT tenants",
 		"refundd_operator UPDATE api_keys.expires_at", "refundd_operator UPDATE api_keys.revoked_at",
 		"refundd_service INSERT escalations", "refundd_service INSERT ledger_transfers", "refundd_service INSERT operation_events", "refundd_service INSERT orders",
 		"refundd_service INSERT reconciliation_runs", "refundd_service INSERT refund_authorizations",
-		"refundd_service INSERT refund_operations", "refundd_service INSERT refund_requests",
+		"refundd_service INSERT refund_operations", "refundd_service INSERT refund_requests", "refundd_service INSERT restores",
 		"refundd_service UPDATE api_keys.last_used_at", "refundd_service UPDATE reconciliation_runs",
 	}
 	slices.Sort(got)

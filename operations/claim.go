@@ -20,6 +20,7 @@ import (
 type claimed struct {
 	own        *Operation // the row that this call claimed its key with
 	paymentRef string     // of the payment that a provider is to refund
+	lookFirst  bool       // a history that was lost may have sent it
 	locked     bool       // nothing was done: somebody else holds the order
 	atProvider bool       // nothing was done: its reservation has to be told of
 }
@@ -136,6 +137,7 @@ type verdict struct {
 	at                             time.Time
 	currency, provider, paymentRef *string
 	remainder                      *int64
+	lookFirst                      bool
 }
 
 // refusals are the verdicts that say why nothing was claimed.
@@ -153,7 +155,7 @@ var refusals = map[string]error{
 func (e *Engine) told(c *call, v verdict) batch.Result[claimed] {
 	switch v.word {
 	case "claimed":
-		return batch.Result[claimed]{Out: claimed{own: c.row(v), paymentRef: deref(v.paymentRef)}}
+		return batch.Result[claimed]{Out: claimed{own: c.row(v), paymentRef: deref(v.paymentRef), lookFirst: v.lookFirst}}
 	case "known":
 		return batch.Result[claimed]{}
 	case "at_provider":
@@ -276,8 +278,8 @@ func (r *claimRows) queue(b *pgx.Batch, patient, atProviders bool, found func(ve
 		lockTenants[i], lockOrders[i] = k.TenantID, k.OrderID
 	}
 	b.Queue(`
-		SELECT place, verdict, at, currency, provider, payment_ref, remainder FROM claim_refunds($1::boolean, $2::boolean, $3::text[],
-			$4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bigint[], $10::text[], $11::text[], $12::text[],
+		SELECT place, verdict, at, currency, provider, payment_ref, remainder, coalesce(look_first, false)
+		FROM claim_refunds($1::boolean, $2::boolean, $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bigint[], $10::text[], $11::text[], $12::text[],
 			$13::text[], $14::text[], $15::interval[], $16::text[], $17::text[], $18::text[], $19::integer[], $20::interval[],
 			$21::integer[], $22::interval, $23::interval)`,
 		patient, atProviders, lockTenants, lockOrders,
@@ -286,7 +288,7 @@ func (r *claimRows) queue(b *pgx.Batch, patient, atProviders bool, found func(ve
 		r.lease, r.callLimit,
 	).Query(func(rows pgx.Rows) error {
 		var v verdict
-		_, err := pgx.ForEachRow(rows, []any{&v.place, &v.word, &v.at, &v.currency, &v.provider, &v.paymentRef, &v.remainder},
+		_, err := pgx.ForEachRow(rows, []any{&v.place, &v.word, &v.at, &v.currency, &v.provider, &v.paymentRef, &v.remainder, &v.lookFirst},
 			func() error { return found(v) })
 		return err
 	})

@@ -22,7 +22,8 @@ type Lease struct {
 	attempts     int
 	notSent      int  // earlier attempts that were recorded as not sent
 	young        bool // a human is not told of it for its age
-	sends        bool // nothing was ever sent, and it is young: the holder sends without looking first
+	lookFirst    bool // a history that was lost may have sent it
+	sends        bool // nothing was ever sent, that we know of, and it is young: the holder sends without looking first
 	probe        bool // the provider has not answered its holder yet, see Claim
 	paymentRef   string
 	providerKey  string
@@ -39,7 +40,7 @@ type Lease struct {
 type unleased struct{ leaseUntil, keyExpiresAt, lastSendEnded pgtype.Timestamptz }
 
 // leaseColumns reads a leased operation o, for scan.
-const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.created_at >= c.at - old.age,
+const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.created_at >= c.at - old.age, o.look_first,
 	(SELECT p.provider_payment_ref FROM orders p WHERE p.tenant_id = o.tenant_id AND p.order_id = o.order_id),
 	o.provider_key, c.at, o.next_check_at,
 	CASE WHEN o.last_send_ended + lag.lag > c.at
@@ -47,13 +48,13 @@ const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.created_at 
 		ELSE 0 END`
 
 // scan reads a lease. A reservation that has become old is looked up before it is sent, even for the first time: a human
-// may have to decide. earlier is how many of its attempts were before this one.
+// may have to decide; so is what a history that was lost may have sent. earlier is how many of its attempts were before this one.
 func (l *Lease) scan(row pgx.CollectableRow, earlier func(attempts int) int, more ...any) error {
-	targets := append(l.Operation.targets(), &l.attempts, &l.notSent, &l.young, &l.paymentRef, &l.providerKey, &l.takenAt,
-		&l.due, &l.lagLeft)
+	targets := append(l.Operation.targets(), &l.attempts, &l.notSent, &l.young, &l.lookFirst, &l.paymentRef, &l.providerKey,
+		&l.takenAt, &l.due, &l.lagLeft)
 	err := row.Scan(append(targets, more...)...)
 	l.State = l.Operation.State
-	l.sends = l.young && l.State == StateReserved && l.notSent == earlier(l.attempts)
+	l.sends = l.young && !l.lookFirst && l.State == StateReserved && l.notSent == earlier(l.attempts)
 	return err
 }
 

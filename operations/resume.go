@@ -13,19 +13,25 @@ import (
 // provider that does not know.
 const resumeRest = time.Second
 
-// sendReserved asks the provider for what the call has reserved, and answers with what came of it. The call to the provider
+// sendReserved asks the provider for what the call has reserved, unless its books are to be read first, and answers with what
+// came of it. The call to the provider
 // belongs to the operation: the request that began it may end before.
 func (e *Engine) sendReserved(c *call, claimed claimed) (Receipt, error) {
 	op := *claimed.own
 	l := Lease{
-		Operation: op, State: op.State, layer: c.Layer, number: c.Attempt, attempts: 1, sends: true,
+		Operation: op, State: op.State, layer: c.Layer, number: c.Attempt, attempts: 1, sends: !claimed.lookFirst,
 		paymentRef: claimed.paymentRef, takenAt: op.CreatedAt, taken: c.began, attemptedFor: ActorCaller,
 	}
 	var permit permit
 	if p := e.providerOf(op); p != nil {
 		l.providerKey, permit = p.setup.key(c.key), p.breaker.admission()
 	}
-	return e.untilKnown(c, op, func(ctx context.Context) (Resolution, error) { return e.send(ctx, l, permit, false) })
+	return e.untilKnown(c, op, func(ctx context.Context) (Resolution, error) {
+		if l.sends {
+			return e.send(ctx, l, permit, false)
+		}
+		return e.resolve(ctx, l, permit)
+	})
 }
 
 // resume takes up a reservation whose lease is free, as reconciliation would. Where somebody is faster, or was there less than

@@ -22,21 +22,22 @@ const (
 
 // commandLine is every command refundd has.
 type commandLine struct {
-	Dev         devCmd         `cmd:"" help:"Run everything on this machine, with sample data and a tour."`
-	Serve       serveCmd       `cmd:"" help:"Serve the API."`
-	Migrate     migrateCmd     `cmd:"" help:"Move the schema (as its owner, over a direct connection)."`
-	Reconcile   reconcileCmd   `cmd:"" help:"Find out what became of refunds whose provider never told; exits 3 when one needs a human."`
-	Audit       auditCmd       `cmd:"" help:"Prove the books; exits 3 when they lie."`
-	Show        showCmd        `cmd:"" help:"Show all that is known of one operation."`
-	Tenants     tenantsCmd     `cmd:"" help:"Create and list tenants."`
-	Keys        keysCmd        `cmd:"" help:"Create, list, revoke and rotate API keys."`
-	Login       loginCmd       `cmd:"" help:"Make the database logins that refundd connects as."`
-	Healthcheck healthcheckCmd `cmd:"" help:"Ask a running server whether it is alive."`
-	Bench       benchCmd       `cmd:"" help:"Put a deployment under load, measure it, and prove that its answers were true."`
-	Simulator   simulatorCmd   `cmd:"" help:"Simulate a payment provider, for tests and load."`
-	Policy      policyCmd      `cmd:"" help:"Check a policy file."`
-	MCP         mcpCmd         `cmd:"" name:"mcp" help:"Offer refunds to models as MCP tools, over stdio or HTTP."`
-	Version     versionCmd     `cmd:"" help:"Print the version of this program."`
+	Dev          devCmd          `cmd:"" help:"Run everything on this machine, with sample data and a tour."`
+	Serve        serveCmd        `cmd:"" help:"Serve the API."`
+	Migrate      migrateCmd      `cmd:"" help:"Move the schema (as its owner, over a direct connection)."`
+	Reconcile    reconcileCmd    `cmd:"" help:"Find out what became of refunds whose provider never told; exits 3 when one needs a human."`
+	Audit        auditCmd        `cmd:"" help:"Prove the books; exits 3 when they lie."`
+	Show         showCmd         `cmd:"" help:"Show all that is known of one operation."`
+	AfterRestore afterRestoreCmd `cmd:"" help:"After a restore or a failover that lost commits, before serve starts: look up before sending what may be lost."`
+	Tenants      tenantsCmd      `cmd:"" help:"Create and list tenants."`
+	Keys         keysCmd         `cmd:"" help:"Create, list, revoke and rotate API keys."`
+	Login        loginCmd        `cmd:"" help:"Make the database logins that refundd connects as."`
+	Healthcheck  healthcheckCmd  `cmd:"" help:"Ask a running server whether it is alive."`
+	Bench        benchCmd        `cmd:"" help:"Put a deployment under load, measure it, and prove that its answers were true."`
+	Simulator    simulatorCmd    `cmd:"" help:"Simulate a payment provider, for tests and load."`
+	Policy       policyCmd       `cmd:"" help:"Check a policy file."`
+	MCP          mcpCmd          `cmd:"" name:"mcp" help:"Offer refunds to models as MCP tools, over stdio or HTTP."`
+	Version      versionCmd      `cmd:"" help:"Print the version of this program."`
 }
 
 // run carries out one command line and answers the exit code. getenv answers "" for what is not set.
