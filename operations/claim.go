@@ -279,8 +279,8 @@ func (r *claimRows) queue(b *pgx.Batch, patient, atProviders bool, found func(ve
 	}
 	b.Queue(`
 		SELECT place, verdict, at, currency, provider, payment_ref, remainder, coalesce(look_first, false)
-		FROM claim_refunds($1::boolean, $2::boolean, $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::integer[], $9::bigint[], $10::text[], $11::text[], $12::text[],
-			$13::text[], $14::text[], $15::interval[], $16::text[], $17::text[], $18::text[], $19::integer[], $20::interval[],
+		FROM claim_refunds($1::boolean, $2::boolean, $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+			$8::integer[], $9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::interval[], $16::text[], $17::text[], $18::text[], $19::integer[], $20::interval[],
 			$21::integer[], $22::interval, $23::interval)`,
 		patient, atProviders, lockTenants, lockOrders,
 		r.tenants, r.ids, r.orderIDs, r.places, r.amounts, r.currencies, r.fingerprints, r.refunds, r.reasons,
@@ -288,8 +288,9 @@ func (r *claimRows) queue(b *pgx.Batch, patient, atProviders bool, found func(ve
 		r.lease, r.callLimit,
 	).Query(func(rows pgx.Rows) error {
 		var v verdict
-		_, err := pgx.ForEachRow(rows, []any{&v.place, &v.word, &v.at, &v.currency, &v.provider, &v.paymentRef, &v.remainder, &v.lookFirst},
-			func() error { return found(v) })
+		_, err := pgx.ForEachRow(rows, []any{
+			&v.place, &v.word, &v.at, &v.currency, &v.provider, &v.paymentRef, &v.remainder, &v.lookFirst,
+		}, func() error { return found(v) })
 		return err
 	})
 }
