@@ -280,8 +280,8 @@ func (r *claimRows) queue(b *pgx.Batch, patient, atProviders bool, found func(ve
 	b.Queue(`
 		SELECT place, verdict, at, currency, provider, payment_ref, remainder, coalesce(look_first, false)
 		FROM claim_refunds($1::boolean, $2::boolean, $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-			$8::integer[], $9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::interval[], $16::text[], $17::text[], $18::text[], $19::integer[], $20::interval[],
-			$21::integer[], $22::interval, $23::interval)`,
+			$8::integer[], $9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::interval[],
+			$16::text[], $17::text[], $18::text[], $19::integer[], $20::interval[], $21::integer[], $22::interval, $23::interval)`,
 		patient, atProviders, lockTenants, lockOrders,
 		r.tenants, r.ids, r.orderIDs, r.places, r.amounts, r.currencies, r.fingerprints, r.refunds, r.reasons,
 		r.metadata, r.left, r.layers, r.details, r.providers, r.admitted, r.retentions, r.keyLengths,

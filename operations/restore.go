@@ -45,7 +45,8 @@ func AfterRestore(ctx context.Context, pool *pgxpool.Pool, reach time.Duration) 
 }
 
 func (r *Restored) mark(ctx context.Context, tx pgx.Tx, reach time.Duration) error {
-	err := tx.QueryRow(ctx, `INSERT INTO restores (look_until) VALUES (clock_timestamp() + $1) RETURNING look_until`, reach).Scan(&r.LookUntil)
+	err := tx.QueryRow(ctx, `INSERT INTO restores (look_until) VALUES (clock_timestamp() + $1) RETURNING look_until`, reach).
+		Scan(&r.LookUntil)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ type Decision struct {
 	Succeeded        bool // else it failed
 	Evidence         string
 	ProviderRefundID *string // as the person names it: a claim, kept as evidence
-	Override         bool    // decide although the provider can not be asked, its listing may lag, or its books contradict themselves
+	Override         bool    // decide although the provider can not be asked, or its books may lag or contradict themselves
 	Actor            string  // the API key that decides
 	ResolvedBy       *string // the name that it gave
 }
@@ -138,7 +138,8 @@ func (d Decision) finding(l Lease, seen finding) finding {
 		lease: l, source: sourceHuman, override: d.Override,
 		unchecked: d.Override && (seen.unreachable() || seen.kind == ErrorNotFound && l.lagLeft > 0),
 		detail: merged(nil, "evidence", d.Evidence, "resolved_by", deref(d.ResolvedBy),
-			"claimed_provider_refund_id", deref(d.ProviderRefundID), detailShows, callLabel(seen.result, seen.kind), detailShown, seen.shown),
+			"claimed_provider_refund_id", deref(d.ProviderRefundID),
+			detailShows, callLabel(seen.result, seen.kind), detailShown, seen.shown),
 	}
 	if d.Override {
 		f.detail["override"] = "true"

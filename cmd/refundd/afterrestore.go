@@ -26,10 +26,13 @@ func (a afterRestoreCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	c.printf("what was approved or registered before %s is looked up at its provider before its first refund\n", r.LookUntil.UTC().Format(time.RFC3339))
-	c.printf("%d open approvals at providers, %d reservations; %d other refunds are due to be looked up again\n", r.Approvals, r.Reserved, r.Due)
+	c.printf("what was approved or registered before %s is looked up at its provider before its first refund\n",
+		r.LookUntil.UTC().Format(time.RFC3339))
+	c.printf("%d open approvals at providers, %d reservations; %d other refunds are due to be looked up again\n",
+		r.Approvals, r.Reserved, r.Due)
 	if r.Unverifiable > 0 {
-		c.printf("%d open approvals are of orders without a provider: nothing can be looked up there, compare them with your own records first\n", r.Unverifiable)
+		c.printf("%d open approvals are of orders without a provider: nothing can be looked up there, "+
+			"compare them with your own records first\n", r.Unverifiable)
 	}
 	return nil
 }
