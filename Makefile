@@ -15,9 +15,10 @@ test: ## the whole suite, under the race detector
 	@./.ci/need postgres "$$TEST_DATABASE_URL"
 	CGO_ENABLED=1 go test -race -count=1 -p 2 -timeout 15m ./...
 
-drill: ## what is slow and finds what is rare, or needs root: a full disk, a failover, processes that are stopped at random
+drill: ## what is slow and finds what is rare, or needs root: a full disk, a failover, stopped processes, a long loop of agents
 	@./.ci/need postgres
 	go test -tags drill -count=1 -p 1 -timeout 15m ./test/drill/...
+	go test -count=1 -timeout 8m -run TestLoop ./test/agent -rounds 1600
 
 lint: ## golangci-lint, built once into the user's cache
 	./.ci/lint

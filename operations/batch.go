@@ -109,7 +109,8 @@ func spoilt(err error) bool {
 // inCompany has work done together with what others want at the same time.
 func inCompany[In, Out any](ctx context.Context, g *batch.Group[In, Out], lane batch.Lane, work In) (Out, error) {
 	out, err := g.Do(ctx, lane, work)
-	if err != nil && errors.Is(err, ctx.Err()) {
+	// The transaction ends when the last of its callers has left: whether that or the caller's own end is noticed first says nothing.
+	if left := ctx.Err(); left != nil && (errors.Is(err, left) || errors.Is(err, ErrDeadlineExceeded)) {
 		err = ErrDeadlineExceeded
 	}
 	return out, err

@@ -13,8 +13,10 @@ import (
 	"refundd/test/harness"
 )
 
-// rounds is how many conversations are had; `-args -rounds 3000` has more of them.
-var rounds = flag.Int("rounds", 60, "conversations of the scripted model")
+// rounds is how many conversations are had; `make drill` has more of them. Each waits more than it works.
+var rounds = flag.Int("rounds", 24, "conversations of the scripted model")
+
+const atOnce = 100 // conversations at most
 
 // stage is all that a scripted model plays on, with faults at every hop.
 type stage struct {
@@ -56,7 +58,7 @@ func TestLoop_AModelThatNeverLearns_MovesNoMoneyTwice(t *testing.T) {
 	s := newStage(t)
 	var models sync.WaitGroup
 	turns := make(chan int)
-	for i := range 10 {
+	for i := range min(*rounds, atOnce) {
 		models.Go(func() {
 			m := overHTTP(t, s.endpoints[i%len(s.endpoints)], s.key)
 			for round := range turns {
