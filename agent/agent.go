@@ -16,7 +16,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -107,6 +109,7 @@ func guarded[In any](ctx context.Context, req *mcp.CallToolRequest, do act[In]) 
 	defer func() {
 		if v := recover(); v != nil {
 			r = broken()
+			r.cause = fmt.Sprintf("panic: %v\n%s", v, debug.Stack())
 		}
 	}()
 	in, fault := arguments[In](req.Params.Arguments)
@@ -126,6 +129,9 @@ func (t *Tools) tell(ctx context.Context, req *mcp.CallToolRequest, r Result, c 
 		slog.String("tool", c.Tool), slog.String("status", c.Status), slog.String("code", c.Code),
 		slog.String("money_moved", string(r.MoneyMoved)), slog.Bool("canceled", c.Canceled),
 		slog.String("diagnostic_ref", r.DiagnosticRef), slog.Float64("duration_ms", float64(c.Took.Microseconds())/1000),
+	}
+	if r.cause != "" {
+		attrs = append(attrs, slog.String("cause", r.cause))
 	}
 	if label, ok := req.Params.Meta[clientKey].(string); ok {
 		attrs = append(attrs, slog.String("client_key", bounded(label, 255)))

@@ -177,7 +177,7 @@ func summed(cases []string, results []Result) Result {
 	sum.CoverageGap = fmt.Sprintf("%d of %d cases were not refunded, or it is not known: %s.", len(sum.Failures), len(cases), gap[2:])
 	if len(sum.PartialResults) == 0 {
 		sum.Status = StatusFailed
-		sum.Code, sum.Error, sum.IsRetryable = sum.Failures[0].Code, "None of the cases was refunded, or it is not known.", new(false)
+		sum.Code, sum.Error, sum.IsRetryable = sum.Failures[0].Code, "None of the cases was refunded, or it is not known.", sum.Failures[0].IsRetryable
 	}
 	return sum
 }

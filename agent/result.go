@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/url"
 	"regexp"
 	"time"
 
@@ -44,7 +45,8 @@ type Result struct {
 	RetryAfterSeconds *int64 `json:"retry_after_seconds,omitempty"`
 	DiagnosticRef     string `json:"diagnostic_ref,omitempty"`
 
-	ask *mcp.ElicitParams // instead of an answer: the person in the conversation is asked
+	ask   *mcp.ElicitParams // instead of an answer: the person in the conversation is asked
+	cause string            // for the log alone
 }
 
 // OrderMatch is an order that a search found.
@@ -150,7 +152,7 @@ func failure(err error) Result {
 		return broken()
 	}
 	r := refusal(e.Code, e.MoneyMoved, e.NextAction)
-	r.IsRetryable = &e.Retryable
+	r.IsRetryable, r.cause = &e.Retryable, below(e)
 	switch {
 	case e.Code == client.CodeCanceled || errors.Is(err, context.Canceled):
 		r.Code, r.Error, r.MoneyMoved, r.Status = client.CodeCanceled, words[client.CodeCanceled], client.MoneyMovedUnknown, StatusFailed
@@ -168,6 +170,14 @@ func failure(err error) Result {
 		r.DiagnosticRef = e.DiagnosticRef
 	}
 	return r
+}
+
+// below is what lies below an error of the client, without the URL: it names customers.
+func below(e *client.Error) string {
+	if network, ok := errors.AsType[*url.Error](e); ok {
+		return network.Err.Error()
+	}
+	return ""
 }
 
 // refusal is an answer with isError. A code that the tools do not know is none of theirs to repeat.

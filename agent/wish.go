@@ -65,7 +65,10 @@ func (t *Tools) checkRefund(ctx context.Context, _ *mcp.CallToolRequest, in wish
 		return failure(err)
 	}
 	r := decided(d, StatusWouldApprove, StatusWouldEscalate)
-	r.RefundableCents, r.NextAction = &order.RefundableCents, client.ActionRequestAuthorization
+	r.RefundableCents = &order.RefundableCents
+	if !d.Replayed {
+		r.NextAction = client.ActionRequestAuthorization
+	}
 	return r
 }
 
@@ -94,22 +97,24 @@ func decided(d client.Decision, approved, escalated string) Result {
 	if d.Decision == client.DecisionApproved || d.OperationID != nil {
 		r.Status = approved
 	}
-	if r.Status == StatusApproved && d.Replayed { // it may have been executed since
+	if r.Status == approved && d.Replayed { // it may have been executed since
 		r.MoneyMoved, r.NextAction = client.MoneyMovedUnknown, client.ActionWaitThenGet
 	}
 	return r
 }
 
-// escalateToHuman puts a case in front of a person.
+// escalateToHuman puts a case in front of a person. Of the case's refunds it reads nothing: of their money nothing is known.
 func (t *Tools) escalateToHuman(ctx context.Context, _ *mcp.CallToolRequest, in handoffArgs) Result {
 	e, err := t.config.Client.HandOver(ctx, client.Handoff{
 		CaseID: in.CaseID, OrderID: in.OrderID, Trigger: in.Trigger, Summary: bounded(in.Summary, 4000),
 	})
 	if err != nil {
-		return failure(err)
+		r := failure(err)
+		r.MoneyMoved = client.MoneyMovedUnknown
+		return r
 	}
 	return Result{
-		Status: StatusEscalated, MoneyMoved: client.MoneyMovedNo, NextAction: client.ActionNone, CaseID: in.CaseID, OrderID: in.OrderID,
+		Status: StatusEscalated, MoneyMoved: client.MoneyMovedUnknown, NextAction: client.ActionNone, CaseID: in.CaseID, OrderID: in.OrderID,
 		Trigger: e.Trigger, Queue: e.Queue, DueAt: &e.DueAt,
 	}
 }

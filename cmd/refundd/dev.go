@@ -22,7 +22,7 @@ type devCmd struct {
 	database
 	serviceFlags
 	Addr      string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the API is served (default ${default}; port 0 takes a free one)."`
-	Data      string `default:".refundd" placeholder:"FOLDER" help:"Where the Postgres of its own, keys, the simulator's books and dev.json are kept (default ${default})."`
+	Data      string `default:".refundd" placeholder:"FOLDER" help:"Where the Postgres of its own, keys, the policy, the simulator's books and dev.json are kept (default ${default})."`
 	Really    string `placeholder:"DATABASE" help:"The name of the database in DATABASE_URL, to write samples into it though it holds what is not dev's."`
 	Simulator bool   `default:"true" help:"Start a simulated provider, unless --simulator-url names one (default ${default})."`
 }
@@ -73,6 +73,11 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder, serves 
 		return err
 	}
 	defer simulator.close()
+	if d.Policy == "" {
+		if d.Policy, err = folder.policy(); err != nil {
+			return err
+		}
+	}
 	service, err := newService(c, pool, d.serviceFlags)
 	if err != nil {
 		return err

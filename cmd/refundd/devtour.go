@@ -40,6 +40,9 @@ func tourSteps() []step {
 		{says: "What nobody approved: authorization_not_found", first: 404, again: 404,
 			call: `-X POST {url}/v1/refunds -d '{"operation_id":"{name}-2","order_id":"{name}","amount_cents":100}'`},
 		{says: "The order: refundable_cents is 4000", first: 200, again: 200, call: `{url}/v1/orders/{name}`},
+		{says: "Ask as an agent does: the policy approves, or puts the case in front of a person", first: 201, again: 200,
+			call: `-X POST {url}/v1/refund-requests ` +
+				`-d '{"case_id":"{name}","order_id":"{name}","amount_cents":1000,"reason_code":"damaged"}'`},
 	}
 }
 
@@ -79,8 +82,15 @@ func tour(r devRecord) string {
 		}
 		fmt.Fprintf(&b, "\n# %d. %s: %s.\n%s\n", i+1, s.says, status, s.command(r, name))
 	}
-	b.WriteString("\n")
+	b.WriteString(agentConfig(r))
 	return b.String()
+}
+
+// agentConfig tells how a client of the Model Context Protocol gets the tools.
+func agentConfig(r devRecord) string {
+	config := `{"mcpServers":{"refundd":{"command":"refundd","args":["mcp"],"env":{"REFUNDD_SERVER_URL":"{url}","REFUNDD_API_KEY":"{key}"}}}}`
+	return "\n# For an agent: go install ./cmd/refundd, and give its MCP client this server (docs/agents.md).\n" +
+		strings.NewReplacer("{url}", r.URL, "{key}", r.APIKey).Replace(config) + "\n\n"
 }
 
 // command is one line for a shell; it prints the status line, the headers and the body.

@@ -129,8 +129,8 @@ func TestTools_PeopleAreAskedForAndTold(t *testing.T) {
 		t.Errorf("%v", a)
 	}
 	handed := args{"case_id": "C1", "trigger": "outcome_unknown", "summary": "asked twice"}
-	first := d.model.want("escalate_to_human", handed, "escalated no")
-	if again := d.model.want("escalate_to_human", handed, "escalated no"); first.text("due_at") != again.text("due_at") {
+	first := d.model.want("escalate_to_human", handed, "escalated unknown")
+	if again := d.model.want("escalate_to_human", handed, "escalated unknown"); first.text("due_at") != again.text("due_at") {
 		t.Errorf("%v and %v", first, again)
 	}
 	// A person approves; the agent's own key cannot.
@@ -173,7 +173,7 @@ func TestTools_BadInput_IsRefusedInOneShape(t *testing.T) {
 	}
 	d.model.want("request_refund", args{"case_id": "C", "order_id": "nowhere", "amount_cents": 1, "reason_code": "damaged"}, "refused order_not_found no")
 	d.model.want("request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 1, "reason_code": "DAMAGED!"}, "refused invalid_request no")
-	d.model.want("escalate_to_human", args{"case_id": "C", "trigger": "bored"}, "refused invalid_request no")
+	d.model.want("escalate_to_human", args{"case_id": "C", "trigger": "bored"}, "refused invalid_request unknown")
 	d.model.want("find_orders", args{"order_id": strings.Repeat("x", 64<<10)}, "refused invalid_arguments unknown")
 	if _, err := d.model.try(t.Context(), "pay_me", args{}); err == nil {
 		t.Error("an unknown tool is called")

@@ -59,7 +59,10 @@ func (p *Lossy) carry(caller net.Conn) {
 	if noRequest {
 		return
 	}
-	go func() { _, _ = io.Copy(server, caller) }() // ends with either connection
+	go func() {
+		_, _ = io.Copy(server, caller) // ends with either connection
+		_ = server.(*net.TCPConn).CloseWrite()
+	}()
 	if noAnswer {
 		_, _ = io.ReadFull(server, make([]byte, 1)) // the server has done what it was asked
 		return
