@@ -278,8 +278,10 @@ func TestPost(t *testing.T) {
 	t.Run("BeyondTheCapture_IsCountedByName", func(t *testing.T) { // A60
 		db := books(t)
 		r := registration("a", "P")
-		if _, _, err := register(t, db, r); err != nil {
-			t.Fatal(err)
+		for _, order := range []ledger.Registration{r, registration("b", "P")} {
+			if _, _, err := register(t, db, order); err != nil {
+				t.Fatal(err)
+			}
 		}
 		entry := func(id string, amount int64) ledger.Entry {
 			return ledger.Entry{OrderKey: r.OrderKey, OperationID: id, AmountCents: amount, Currency: "USD"}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"refundd/operations"
 	"refundd/provider/simulator"
@@ -146,13 +147,9 @@ func (p *paying) books(operationID string, balance int64, kinds ...string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	var got []string
-	for rows.Next() {
-		var k string
-		if err := rows.Scan(&k); err != nil {
-			p.t.Fatal(err)
-		}
-		got = append(got, k)
+	got, err := pgx.AppendRows([]string(nil), rows, pgx.RowTo[string])
+	if err != nil {
+		p.t.Fatal(err)
 	}
 	if diff := cmp.Diff(kinds, got); diff != "" {
 		p.t.Errorf("transfers of %s (-want +got):\n%s", operationID, diff)

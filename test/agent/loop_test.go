@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"refundd/test/harness"
 )
 
@@ -179,14 +181,12 @@ func (s *stage) judge() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	for rows.Next() {
-		var a approval
-		if err := rows.Scan(&a.operationID, &a.caseID, &a.cents); err != nil {
-			s.t.Fatal(err)
-		}
+	var a approval
+	_, err = pgx.ForEachRow(rows, []any{&a.operationID, &a.caseID, &a.cents}, func() error {
 		approved[s.ProviderKey(a.operationID)] = a
-	}
-	if err := rows.Err(); err != nil {
+		return nil
+	})
+	if err != nil {
 		s.t.Fatal(err)
 	}
 	books := s.service.Simulator.Ledger() // a key that executed twice fails the test

@@ -218,6 +218,7 @@ func TestA40_LosersOfAKeyRace_GetAReplayOrARefusal(t *testing.T) {
 	t.Parallel()
 	tenant := harness.Shared(t).Tenant(t)
 	const fields = 60
+	said := map[string]int{}
 	tenant.Load(append(names("P", fields), names("Q", fields)...), 20000)
 	for i := range fields {
 		key, p, q := fmt.Sprint("K", i), fmt.Sprint("P", i), fmt.Sprint("Q", i)
@@ -233,12 +234,18 @@ func TestA40_LosersOfAKeyRace_GetAReplayOrARefusal(t *testing.T) {
 		answers := make([]harness.Answer, 8)
 		together(len(answers), func(j int) { answers[j] = acts[j%len(acts)](tenant.At(j / len(acts))) })
 		for j, a := range answers {
+			said[a.Says()]++
 			if !slices.Contains(lostRace[j%len(acts)], a.Says()) {
 				t.Errorf("round %d, act %d: %d %s", i, j%len(acts), a.Status, a.Body)
 			}
 		}
 		if n := tenant.Movements(key); n > 1 || tenant.Moved(q) != 0 {
 			t.Errorf("%s moved money %d times", key, n)
+		}
+	}
+	for _, end := range []string{"processed", "already_processed", "operation_id_conflict", "200", "authorization_revoked", "already_executed"} {
+		if said[end] == 0 {
+			t.Errorf("nobody was told %s: it was no race: %v", end, said)
 		}
 	}
 }
