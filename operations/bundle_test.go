@@ -102,6 +102,9 @@ func (b *bundle) moved(orderID string) int64 {
 	if posted != balance || posted != claimed {
 		b.t.Errorf("order %s: transfers %d, balance %d, operations %d", orderID, posted, balance, claimed)
 	}
+	if over := b.count(`SELECT over_refunded_cents FROM orders WHERE tenant_id = $1 AND order_id = $2`, tenant, orderID); over != 0 {
+		b.t.Errorf("order %s: a request took %d beyond its capture", orderID, over)
+	}
 	return posted
 }
 
