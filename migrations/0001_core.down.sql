@@ -11,4 +11,6 @@ DROP TABLE tenants;
 DROP FUNCTION refuse_rewrite();
 DROP FUNCTION cover_excess();
 DROP FUNCTION fold_case(text);
-DROP DOMAIN operation_id, order_id, fingerprint, currency, minor_units, capture_minor_units, metadata, moment, moment_or_infinity;
+DROP FUNCTION refund_operation_is_legal;
+DROP FUNCTION ledger_transfer_is_legal;
+DROP DOMAIN operation_id, order_id, fingerprint, currency, minor_units, capture_minor_units, provider_name, metadata, moment, moment_or_infinity;

@@ -109,7 +109,7 @@ func TestIllegalRows_AreRefused(t *testing.T) {
 		{"orders", "capture_minor_units_check", []row{{"captured_cents": "-1"}}},
 		{"orders", "moment_check", []row{{"created_at": "'infinity'"}, {"created_at": "'-infinity'"}, {"created_at": "'0044-03-15 BC'"}, {"created_at": "'10000-01-01Z'"}}},
 		{"orders", "orders_refunded_within_captured", []row{{"refunded_cents": "101"}, {"refunded_cents": "-1"}}},
-		{"orders", "orders_provider_check", []row{{"provider": "'ledger'", "provider_payment_ref": "'x'"}, {"provider": "''", "provider_payment_ref": "'x'"}}},
+		{"orders", "provider_name_check", []row{{"provider": "'ledger'", "provider_payment_ref": "'x'"}, {"provider": "''", "provider_payment_ref": "'x'"}}},
 		{"orders", "orders_provider_has_payment", []row{{"provider": "'stripe'"}, {"provider_payment_ref": "'x'"}}},
 		// One payment belongs to one order of one tenant.
 		{"orders", "orders_provider_payment_key", []row{{"provider": "'simulator'", "provider_payment_ref": "'pay_1'"},

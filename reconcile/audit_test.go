@@ -147,7 +147,7 @@ func TestAudit_NamesEachLie(t *testing.T) {
 			[]Lie{{OperationID: "l-1", Rule: RuleOrphanTransfer}, {OrderID: "L", Rule: RuleRefundedCents}}},
 		"WithdrawnAndPaid": {refund + `VALUES ('acme', 'l-3', 1, 'refund', 'merchant', 'customer', 9007199254740991, 'USD')`,
 			[]Lie{{OperationID: "l-3", OrderID: "L", Rule: RuleIllegalChain}}},
-		"PaidTwice": {`ALTER TABLE ledger_transfers DROP CONSTRAINT ledger_transfers_seq_check; ` +
+		"PaidTwice": {`ALTER TABLE ledger_transfers DROP CONSTRAINT ledger_transfers_legal; ` +
 			refund + `VALUES ('acme', 'l-1', 2, 'refund', 'merchant', 'customer', 4999, 'USD')`,
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleMovedTwice}}},
 		"SettledTwice": {refund + `VALUES ('acme', 'p-3', 3, 'settle', 'in_transit', 'customer', 10, 'USD')`,
@@ -168,13 +168,13 @@ func TestAudit_NamesEachLie(t *testing.T) {
 			[]Lie{{OperationID: "p-3", OrderID: "P", Rule: RuleTransferAmount}}},
 		"TransferInAnotherCurrency": {`UPDATE ledger_transfers SET currency = 'EUR' WHERE operation_id = 'l-1'`,
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleTransferCurrency}}},
-		"TransferToAnotherAccount": {`ALTER TABLE ledger_transfers DROP CONSTRAINT ledger_transfers_accounts_check;
+		"TransferToAnotherAccount": {`ALTER TABLE ledger_transfers DROP CONSTRAINT ledger_transfers_legal;
 			UPDATE ledger_transfers SET credit_account = 'merchant' WHERE operation_id = 'l-1'`,
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleTransferAccounts}}},
 		"OperationOfMore": {`UPDATE refund_operations SET amount_cents = 5000 WHERE operation_id = 'l-1'`,
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleFingerprint}, {OperationID: "l-1", OrderID: "L", Rule: RuleTransferAmount},
 				{OrderID: "L", Rule: RuleRefundedCents}}},
-		"OperationOfNothing": {`ALTER TABLE refund_operations DROP CONSTRAINT refund_operations_amount_check;
+		"OperationOfNothing": {`ALTER TABLE refund_operations DROP CONSTRAINT refund_operations_legal;
 			UPDATE refund_operations SET amount_cents = 0 WHERE operation_id = 'l-3'`,
 			[]Lie{{OperationID: "l-3", OrderID: "L", Rule: RuleFingerprint}, {OperationID: "l-3", OrderID: "L", Rule: RuleNotPositiveAmount}}},
 		"Fingerprint": {`UPDATE refund_operations SET fingerprint = repeat('0', 64) WHERE operation_id = 'l-2'`,
@@ -186,7 +186,7 @@ func TestAudit_NamesEachLie(t *testing.T) {
 			[]Lie{{OperationID: "l-2", OrderID: `L"\`, Rule: RuleOrderMissing}}},
 		"OrderByAnotherProvider": {`UPDATE orders SET provider = 'simulator', provider_payment_ref = 'x' WHERE tenant_id = 'acme' AND order_id = 'L"\'`,
 			[]Lie{{OperationID: "l-2", OrderID: `L"\`, Rule: RuleOrderProvider}}},
-		"FailedWithoutAProvider": {`ALTER TABLE refund_operations DROP CONSTRAINT refund_operations_ledger_only_check;
+		"FailedWithoutAProvider": {`ALTER TABLE refund_operations DROP CONSTRAINT refund_operations_legal;
 			UPDATE refund_operations SET state = 'needs_attention', settled_at = NULL WHERE operation_id = 'l-1'`,
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleImpossibleState}}},
 		"RefundedCentsLowered": {`UPDATE orders SET refunded_cents = refunded_cents - 1 WHERE tenant_id = 'acme' AND order_id = 'P'`,
