@@ -103,7 +103,9 @@ func (e *Engine) claimOnce(ctx context.Context, calls []*call, patient, atProvid
 			results[v.place-1] = e.told(calls[v.place-1], v)
 			return nil
 		})
-		failpoint("reserve.uncommitted")
+		if e.config.OnEvents == nil || atProviders {
+			failpoint("reserve.uncommitted")
+		}
 		if e.config.OnEvents == nil || !atProviders {
 			err = tx.CommitWith(ctx, b)
 		} else if err = tx.SendBatch(ctx, b).Close(); err == nil {
@@ -114,7 +116,7 @@ func (e *Engine) claimOnce(ctx context.Context, calls []*call, patient, atProvid
 		}
 		return results, nil
 	})
-	if err == nil {
+	if slices.ContainsFunc(results, func(r batch.Result[claimed]) bool { return r.Out.own != nil }) {
 		failpoint("reserve.committed")
 	}
 	return results, err
