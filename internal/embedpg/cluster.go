@@ -237,15 +237,21 @@ func (h *home) containerName() string {
 	return fmt.Sprintf("refundd-%.6x", sha256.Sum256([]byte(h.dir)))
 }
 
-// removeContainer ends a container at once; one that is not there is fine.
+// removeContainer ends a container at once and returns when it is gone; one that is not there is fine. One whose docker
+// command has just ended may be about to remove itself.
 func removeContainer(name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "docker", "rm", "--force", name).CombinedOutput()
-	if err != nil && !strings.Contains(string(out), "No such container") {
-		return fmt.Errorf("end container %s: %w: %s", name, err, strings.TrimSpace(string(out)))
+	for {
+		out, err := exec.CommandContext(ctx, "docker", "rm", "--force", name).CombinedOutput()
+		if err == nil || strings.Contains(string(out), "No such container") {
+			return nil
+		}
+		if ctx.Err() != nil || !strings.Contains(string(out), "already in progress") {
+			return fmt.Errorf("end container %s: %w: %s", name, err, strings.TrimSpace(string(out)))
+		}
+		time.Sleep(50 * time.Millisecond)
 	}
-	return nil
 }
 
 // awaitReady returns once the server lets the superuser in with its password,
