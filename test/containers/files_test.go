@@ -41,14 +41,14 @@ func (f *files) text(name string, mode int64, text string) {
 	f.put(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(text))}, strings.NewReader(text))
 }
 
-// copy takes a file, or a folder with all but the named parts of it. A link is followed where it is named and kept below.
+// copy takes a file, or a folder with all but the named parts below it. A link is followed where it is named and kept below.
 func (f *files) copy(from, to string, except ...string) {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {
 		f.err = cmp.Or(f.err, err)
 		return
 	}
-	err = filepath.WalkDir(from, func(path string, _ fs.DirEntry, err error) error {
+	err = filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,10 @@ func (f *files) copy(from, to string, except ...string) {
 			return err
 		}
 		if slices.Contains(except, below) {
-			return fs.SkipDir
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
 		}
 		return f.one(path, filepath.Join(to, below))
 	})

@@ -206,7 +206,7 @@ func (s *imageSet) postgresFrom(ctx context.Context, home string) (string, error
 	fill := func(f *files) error {
 		f.shell()
 		f.copy(filepath.Join(home, "bin"), home+"/bin")
-		f.copy(filepath.Join(home, "lib"), home+"/lib", "bitcode", "pgxs")
+		f.copy(filepath.Join(home, "lib"), home+"/lib", "bitcode", "pgxs", "llvmjit.so") // no compiler of plans: its libraries are large
 		f.copy("/usr/share/postgresql/"+filepath.Base(home), "usr/share/postgresql/"+filepath.Base(home))
 		f.copy("/usr/share/zoneinfo", "usr/share/zoneinfo")
 		f.copy("/usr/lib/locale/C.utf8", "usr/lib/locale/C.utf8")

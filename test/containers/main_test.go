@@ -121,7 +121,7 @@ func exitCodeOf(t testing.TB, c testcontainers.Container) int {
 	return state.ExitCode
 }
 
-// logs is what a container wrote, to stdout and stderr.
+// logs is the end of what a container wrote, to stdout and stderr.
 func logs(c testcontainers.Container) string {
 	if c == nil || c.GetContainerID() == "" {
 		return ""
@@ -136,7 +136,8 @@ func logs(c testcontainers.Container) string {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err.Error()
 	}
-	return text.String()
+	said := text.String()
+	return said[max(0, len(said)-4096):]
 }
 
 // docker is the engine's own API, for what testcontainers does not ask.

@@ -21,7 +21,7 @@ const (
 	operatorPassword = "t'%%@/#:?&=\\ $z\""
 	serviceDatabase  = "postgres://refundd@postgres:5432/refundd?sslmode=disable"
 	toolsDatabase    = "postgres://refundd_tools@postgres:5432/refundd?sslmode=disable"
-	ownersDatabase   = "postgres://refundd_owner@postgres:5432/refundd?sslmode=disable"
+	ownersDatabase   = "postgres://" + owner + "@postgres:5432/refundd?sslmode=disable"
 )
 
 // world is a Postgres and what runs beside it, on a network of their own.
