@@ -86,26 +86,27 @@ func (p project) do(args ...string) string {
 
 func (p project) tool(command ...string) string {
 	p.t.Helper()
-	return p.do(append([]string{"run", "--rm", "-T", "tools"}, command...)...)
+	return p.do(append([]string{"run", "--rm", "--no-deps", "-T", "tools"}, command...)...)
 }
 
 func (p project) inspect(service string) container.InspectResponse {
 	p.t.Helper()
-	result, err := docker().ContainerInspect(p.t.Context(), p.do("ps", "-q", service), client.ContainerInspectOptions{})
+	result, err := docker().ContainerInspect(p.t.Context(), p.do("ps", "-a", "-q", service), client.ContainerInspectOptions{})
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	return result.Container
 }
 
-// up starts all and waits until the service is healthy.
+// up starts all and waits until the service is healthy and the tools have their login.
 func (p project) up() {
 	p.t.Helper()
 	p.do("up", "-d", "--no-build")
 	deadline := time.Now().Add(startWait)
 	for {
 		state := p.inspect("serve").State
-		if state.Health != nil && state.Health.Status == container.Healthy {
+		healthy := state.Health != nil && state.Health.Status == container.Healthy
+		if healthy && p.inspect("operator").State.Status == container.StateExited {
 			return
 		}
 		if time.Now().After(deadline) {

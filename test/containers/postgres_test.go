@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	owner         = "shopkeeper" // any name will do
+	owner         = "shopkeeper"         // any name will do
 	ownerPassword = "o'%d@/#:?&=\\ $x\"" // what a password generator may bring forth
 	database      = "refundd"
 )
