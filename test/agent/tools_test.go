@@ -250,14 +250,20 @@ func TestTools_OverHTTP(t *testing.T) {
 // serveTools starts `refundd mcp --addr` and returns its endpoint.
 func serveTools(t testing.TB, serverURL string) string {
 	t.Helper()
-	p := harness.Spawn(t, "", nil, "mcp", "--server-url", serverURL, "--addr", "127.0.0.1:0")
+	_, endpoint := spawnTools(t, serverURL)
+	return endpoint
+}
+
+func spawnTools(t testing.TB, serverURL string) (p *harness.Process, endpoint string) {
+	t.Helper()
+	p = harness.Spawn(t, "", nil, "mcp", "--server-url", serverURL, "--addr", "127.0.0.1:0")
 	line, err := p.Logs.Await(time.Minute, nil, `"msg":"serving tools"`)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.Logs.Text())
 	}
 	_, rest, _ := strings.Cut(line, `"addr":"`)
 	addr, _, _ := strings.Cut(rest, `"`)
-	return "http://" + addr + "/mcp"
+	return p, "http://" + addr + "/mcp"
 }
 
 // A person in the conversation is asked where the client can, and only then.

@@ -168,6 +168,12 @@ func (p *Process) Terminate(t testing.TB) int {
 	return p.End(t)
 }
 
+// Pid is the process's id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
+
+// Hangup sends SIGHUP: read anew what is configured in files.
+func (p *Process) Hangup(t testing.TB) { p.signal(t, syscall.SIGHUP) }
+
 func (p *Process) signal(t testing.TB, sig os.Signal) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(sig); err != nil {
