@@ -64,11 +64,18 @@ func New(c Config) (*Tools, error) {
 	return &Tools{c}, nil
 }
 
-// As returns the same tools with another API key.
-func (t *Tools) As(apiKey string) *Tools {
-	other := *t
-	other.config.Client = t.config.Client.As(apiKey)
-	return &other
+// of returns the tools as the caller of a request has them: over HTTP each request brings the caller's own API key.
+func (t *Tools) of(req *mcp.CallToolRequest) *Tools {
+	if req.Extra == nil || req.Extra.Header == nil {
+		return t
+	}
+	key, ok := bearer(req.Extra.Header)
+	if !ok {
+		return t
+	}
+	callers := *t
+	callers.config.Client = t.config.Client.As(key)
+	return &callers
 }
 
 // Server returns an MCP server with the tools.
@@ -77,24 +84,24 @@ func (t *Tools) Server() *mcp.Server {
 		Instructions: instructions,
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
 	})
-	add(t, s, findOrders, t.findOrders)
-	add(t, s, checkRefund, t.checkRefund)
-	add(t, s, requestRefund, t.requestRefund)
-	add(t, s, processRefund, t.processRefund)
-	add(t, s, processRefunds, t.processRefunds)
-	add(t, s, getRefund, t.getRefund)
-	add(t, s, escalateToHuman, t.escalateToHuman)
+	add(t, s, findOrders, (*Tools).findOrders)
+	add(t, s, checkRefund, (*Tools).checkRefund)
+	add(t, s, requestRefund, (*Tools).requestRefund)
+	add(t, s, processRefund, (*Tools).processRefund)
+	add(t, s, processRefunds, (*Tools).processRefunds)
+	add(t, s, getRefund, (*Tools).getRefund)
+	add(t, s, escalateToHuman, (*Tools).escalateToHuman)
 	return s
 }
 
 // act is what a tool does with its arguments.
-type act[In any] func(ctx context.Context, req *mcp.CallToolRequest, in In) Result
+type act[In any] func(t *Tools, ctx context.Context, req *mcp.CallToolRequest, in In) Result
 
 // add offers a tool. This is the choke point: whatever a tool did, its answer is shaped, logged and counted here, once.
 func add[In any](t *Tools, s *mcp.Server, tool *mcp.Tool, do act[In]) {
 	s.AddTool(tool, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		began := time.Now()
-		r := guarded(ctx, req, do)
+		r := guarded(ctx, t.of(req), req, do)
 		if r.ask != nil {
 			return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{confirmation: r.ask}}, nil
 		}
@@ -105,7 +112,7 @@ func add[In any](t *Tools, s *mcp.Server, tool *mcp.Tool, do act[In]) {
 }
 
 // guarded reads the arguments and runs a tool. One that panics is a failure like any other.
-func guarded[In any](ctx context.Context, req *mcp.CallToolRequest, do act[In]) (r Result) {
+func guarded[In any](ctx context.Context, t *Tools, req *mcp.CallToolRequest, do act[In]) (r Result) {
 	defer func() {
 		if v := recover(); v != nil {
 			r = broken()
@@ -116,7 +123,7 @@ func guarded[In any](ctx context.Context, req *mcp.CallToolRequest, do act[In]) 
 	if fault != nil {
 		return *fault
 	}
-	return do(ctx, req, in)
+	return do(t, ctx, req, in)
 }
 
 // tell logs and counts one answer.

@@ -85,7 +85,7 @@ func TestCall_AToolPanics(t *testing.T) {
 	t.Parallel()
 	c := converse(t, http.NotFound, func(tools *Tools, s *mcp.Server) {
 		add(tools, s, &mcp.Tool{Name: "broken", InputSchema: object("")},
-			func(context.Context, *mcp.CallToolRequest, struct{}) Result { panic(canary) })
+			func(*Tools, context.Context, *mcp.CallToolRequest, struct{}) Result { panic(canary) })
 	})
 	r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "broken"})
 	if err != nil {
