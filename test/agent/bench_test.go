@@ -41,8 +41,14 @@ func BenchmarkCall(b *testing.B) {
 			_, err := service.Refund(context.Background(), refund)
 			return err
 		}},
-		{"toolOverHTTP", func() error { _, err := overHTTP.try(context.Background(), "process_refund", args{"case_id": "case-7"}); return err }},
-		{"toolOverStdio", func() error { _, err := stdio.try(context.Background(), "process_refund", args{"case_id": "case-7"}); return err }},
+		{"toolOverHTTP", func() error {
+			_, err := overHTTP.try(context.Background(), "process_refund", args{"case_id": "case-7"})
+			return err
+		}},
+		{"toolOverStdio", func() error {
+			_, err := stdio.try(context.Background(), "process_refund", args{"case_id": "case-7"})
+			return err
+		}},
 	} {
 		b.Run(way.name, func(b *testing.B) {
 			before := []time.Duration{cpu(b, server.Process), cpu(b, tools)}

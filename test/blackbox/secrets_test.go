@@ -56,8 +56,12 @@ func TestA50_Secrets_NeverComeOut(t *testing.T) {
 			func() harness.Answer { return c.Get("/v1/refunds/K/events") },
 			func() harness.Answer { return c.Get("/v1/orders/P") },
 			func() harness.Answer { return c.Get("/readyz") },
-			func() harness.Answer { return c.Post("/v1/refund-requests", harness.Fields{"case_id": "C", "order_id": "P", "amount_cents": 1, "reason_code": "late"}) },
-			func() harness.Answer { return c.Post("/v1/escalations", harness.Fields{"case_id": "C", "trigger": "other"}) },
+			func() harness.Answer {
+				return c.Post("/v1/refund-requests", harness.Fields{"case_id": "C", "order_id": "P", "amount_cents": 1, "reason_code": "late"})
+			},
+			func() harness.Answer {
+				return c.Post("/v1/escalations", harness.Fields{"case_id": "C", "trigger": "other"})
+			},
 			func() harness.Answer { return c.Get("/v1/escalations") },
 			func() harness.Answer { return c.Put(harness.OrderPath("P"), harness.Fields{"captured_cents": 10000}) },
 			func() harness.Answer { return raw(c, http.MethodPost, "/v1/refunds", "{") },
