@@ -19,7 +19,7 @@ import (
 
 // mostRows is how many rows a node of a look-up's plan may look at: more than a page, a search's most matches, or all that is
 // held; far less than an order, a customer, a case or a state has.
-const mostRows = 400
+const mostRows = 600
 
 // walked are the indexes that may be read from end to end: they hold what has no end yet, or what is wrong, and nothing else.
 var walked = map[string]bool{"refund_operations_held_idx": true, "orders_over_refunded_idx": true, "refund_operations_contradicted_idx": true}
