@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -47,7 +48,7 @@ func (t *Tools) findOrders(ctx context.Context, _ *mcp.CallToolRequest, in findO
 }
 
 func isCode(err error, code string) bool {
-	e, ok := err.(*client.Error)
+	e, ok := errors.AsType[*client.Error](err)
 	return ok && e.Code == code
 }
 

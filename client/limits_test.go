@@ -146,7 +146,7 @@ func TestRefund_TheDeadline_IsPassedByNoWait(t *testing.T) {
 			return nil, r.Context().Err()
 		}, func(c *client.Config) { c.Deadline, c.AttemptTimeout, c.Attempts = 5*time.Second, 2*time.Second, 100 })
 		_, err := c.Refund(t.Context(), asked)
-		onlyClass(t, err, client.ErrUnknown)
+		_ = onlyClass(t, err, client.ErrUnknown)
 		if took := time.Since(began); took > 5*time.Second {
 			t.Errorf("took %v", took)
 		}
@@ -169,7 +169,7 @@ func TestBreaker_OpensAfterFailuresInARowAndProbesOnce(t *testing.T) {
 			return onlyClass(t, err, client.ErrUnknown)
 		}
 		for range 3 {
-			call()
+			_ = call()
 		}
 		time.Sleep(time.Second)
 		e := call()
@@ -177,8 +177,8 @@ func TestBreaker_OpensAfterFailuresInARowAndProbesOnce(t *testing.T) {
 			t.Errorf("%+v after %d requests", e, requests)
 		}
 		time.Sleep(5 * time.Second)
-		call()
-		call()
+		_ = call()
+		_ = call()
 		if requests != 4 {
 			t.Errorf("%d requests, want one probe", requests)
 		}

@@ -25,7 +25,7 @@ func TestLock_WaitsInTheOrderOfNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer holder.Rollback(t.Context()) //nolint:errcheck // it has ended where all went well
+	defer holder.Rollback(t.Context()) // it has ended where all went well
 	if _, err := holder.Exec(t.Context(), lock, "P"); err != nil {
 		t.Fatal(err)
 	}

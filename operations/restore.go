@@ -36,7 +36,8 @@ func AfterRestore(ctx context.Context, pool *pgxpool.Pool, reach time.Duration) 
 		if err := r.mark(ctx, tx, reach); err != nil {
 			return r, err
 		}
-		return r, r.count(ctx, tx)
+		err = r.count(ctx, tx)
+		return r, err
 	})
 	if err != nil {
 		return r, fmt.Errorf("mark what may be lost: %w", err)

@@ -83,7 +83,7 @@ func (t *trust) fault(provider string, asked bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.refused && !(t.answered && asked):
+	case t.refused && (!t.answered || !asked):
 		return &ProviderFault{provider, "refuses our credentials"}
 	case !asked:
 		return &ProviderFault{provider, "does not answer"}

@@ -76,7 +76,7 @@ func New[In, Out any](limits Limits, run func(ctx context.Context, work []In) []
 // leaves a batch that is running does not learn what became of the work.
 func (g *Group[In, Out]) Do(ctx context.Context, where Lane, work In) (Out, error) {
 	c, leads, err := g.join(ctx, where, work)
-	for err == nil && !(leads && g.lead(c)) {
+	for err == nil && (!leads || !g.lead(c)) {
 		if leads, err = g.wait(c); !leads {
 			break
 		}

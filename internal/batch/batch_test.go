@@ -296,8 +296,7 @@ func TestGroup_LanesKeepTheirOrderAndNeverOverlap(t *testing.T) {
 func hold(t *testing.T, lanes, impatient []int, limits Limits) {
 	var mu sync.Mutex
 	ran, busy := map[int][]int{}, map[int]bool{}
-	var g *Group[int, int]
-	g = New(limits, func(_ context.Context, work []int) []Result[int] {
+	g := New(limits, func(_ context.Context, work []int) []Result[int] {
 		mine := map[int]bool{}
 		mu.Lock()
 		for _, i := range work {

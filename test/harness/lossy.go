@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"context"
 	"io"
 	"net"
 	"strings"
@@ -47,7 +48,7 @@ func (p *Lossy) Losses() int64 { return p.losses.Load() }
 // carry takes one connection, on which one exchange is made.
 func (p *Lossy) carry(caller net.Conn) {
 	defer func() { _ = caller.Close() }()
-	server, err := net.Dial("tcp", p.to)
+	server, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", p.to)
 	if err != nil {
 		return
 	}
