@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -136,12 +137,31 @@ func TestRotateKey(t *testing.T) {
 
 func TestRotateKey_TwiceAtOnce_OneSucceeds(t *testing.T) {
 	t.Parallel()
-	keys, _ := replica(t, testdb.New(t))
+	db := testdb.New(t)
+	keys, _ := replica(t, db)
 	_, old := newKey(t, keys, NewKey{})
-	errs := make([]error, 8)
+	holder, err := db.Owner.Begin(t.Context()) // of the key, until all of them are under way
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holder.Rollback(context.Background()) })
+	if _, err := holder.Exec(t.Context(), `SELECT FROM api_keys FOR NO KEY UPDATE`); err != nil {
+		t.Fatal(err)
+	}
+	errs := make([]error, 4)
 	var wg sync.WaitGroup
 	for i := range errs {
 		wg.Go(func() { _, _, errs[i] = keys.RotateKey(t.Context(), old.KeyID, 0) })
+	}
+	for began, waits := time.Now(), 0; waits < 2 && time.Since(began) < 2*time.Second; time.Sleep(5 * time.Millisecond) {
+		err := db.Owner.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waits)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := holder.Commit(t.Context()); err != nil {
+		t.Fatal(err)
 	}
 	wg.Wait()
 	won := 0
@@ -155,6 +175,20 @@ func TestRotateKey_TwiceAtOnce_OneSucceeds(t *testing.T) {
 	}
 	if won != 1 {
 		t.Errorf("%d rotations won", won)
+	}
+}
+
+func TestRotateKey_GraceEndsNoLaterThanTheKey(t *testing.T) {
+	t.Parallel()
+	keys, _ := replica(t, testdb.New(t))
+	ttl := time.Hour
+	_, old := newKey(t, keys, NewKey{TTL: &ttl})
+	if _, _, err := keys.RotateKey(t.Context(), old.KeyID, 2*ttl); err != nil {
+		t.Fatal(err)
+	}
+	listed, err := keys.ListKeys(t.Context(), "acme")
+	if err != nil || len(listed) != 2 || listed[0].KeyID != old.KeyID || !listed[0].ExpiresAt.Equal(*old.ExpiresAt) {
+		t.Errorf("%+v, %v", listed, err)
 	}
 }
 
@@ -203,6 +237,9 @@ func TestCreate(t *testing.T) {
 	}
 	if err := keys.CreateTenant(ctx, "open", false); err != nil {
 		t.Fatal(err)
+	}
+	if listed, err := keys.ListKeys(ctx, "open"); err != nil || len(listed) != 0 {
+		t.Errorf("another tenant's keys are listed: %+v, %v", listed, err)
 	}
 	tenants, err := keys.ListTenants(ctx)
 	if err != nil {

@@ -260,6 +260,17 @@ func TestFind_TellsWhatIsHeld(t *testing.T) {
 			('needs_attention', 'over_refund', 1000), ('succeeded', NULL, 2000), ('failed', 'declined', 4000)) AS s (state, code, amount)`); err != nil {
 		t.Fatal(err)
 	}
+	theirs := registration("b", "P")
+	theirs.Provider, theirs.ProviderPaymentRef = ptr("simulator"), ptr("pay-2")
+	if _, _, err := register(t, db, theirs); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Owner.Exec(t.Context(), `
+		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+			provider, provider_key, provider_key_expires_at, attempts)
+		VALUES ('b', 'K', repeat('0', 64), gen_random_uuid(), 'P', 7, 'USD', 'reserved', 'simulator', 's', now(), 1)`); err != nil {
+		t.Fatal(err)
+	}
 	err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
 		o, err := ledger.Find(t.Context(), tx, r.OrderKey)
 		if o.HeldCents != 1111 {
@@ -371,6 +382,30 @@ func TestPost(t *testing.T) {
 		}
 		if transfers != 0 || refunded != 0 {
 			t.Errorf("%d transfers and %d refunded remain", transfers, refunded)
+		}
+	})
+
+	t.Run("ATransferThatIsNotWritten_IsAnError", func(t *testing.T) {
+		db := books(t)
+		r := registration("a", "P")
+		if _, _, err := register(t, db, r); err != nil {
+			t.Fatal(err)
+		}
+		for _, sql := range []string{
+			`CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`,
+			`CREATE TRIGGER swallowed BEFORE INSERT ON ledger_transfers FOR EACH ROW EXECUTE FUNCTION swallow()`,
+		} {
+			if _, err := db.Owner.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
+			return post(t.Context(), tx, []ledger.Posting{ledger.Hold(ledger.Entry{
+				OrderKey: r.OrderKey, OperationID: "K", AmountCents: 1, Currency: "USD",
+			}, 1)})
+		})
+		if err == nil {
+			t.Error("debited without a transfer")
 		}
 	})
 

@@ -1,8 +1,10 @@
 package operations_test
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -97,5 +99,72 @@ func TestRecord_AStateThatIsNotWritten_TakesItsTransfersBack(t *testing.T) {
 	p.books("K", 4000, "hold", "settle")
 	if diff := cmp.Diff(map[string]int{key: 1}, p.executed()); diff != "" {
 		t.Errorf("provider (-want +got):\n%s", diff)
+	}
+}
+
+// A holder whose lease ran out during its look sends nothing, whoever has the lease now, if anybody.
+func TestResolve_ALeaseThatRanOutMeanwhile_SendsNothing(t *testing.T) {
+	p := newPaying(t)
+	p.fault("drop_before", 1, 0)
+	expect(t, p.submit(p.pay("K", 4000)), operations.StatusPending)
+	p.due()
+	l := p.claim(operations.Claim{})[0]
+	p.exec(`UPDATE refund_operations SET lease_until = '-infinity'`)
+	if r, err := p.Resolve(t.Context(), l); err != nil || r.Resent || r.Operation.State != operations.StateReserved {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if n := len(p.executed()); n != 0 {
+		t.Errorf("%d refunds were executed", n)
+	}
+}
+
+// Whoever sends again keeps the lease while the request is on its way.
+func TestResolve_SendsAgainUnderItsLease(t *testing.T) {
+	p := newPaying(t, func(c *operations.Config) { c.ProviderTimeout, c.Lease = 5*time.Second, 30*time.Second })
+	p.fault("drop_before", 1, 0)
+	expect(t, p.submit(p.pay("K", 4000)), operations.StatusPending)
+	p.due()
+	p.fault("hang", 1, 1000)
+	l := p.claim(operations.Claim{})[0]
+	ended := make(chan error, 1)
+	go func() {
+		_, err := p.Resolve(t.Context(), l)
+		ended <- err
+	}()
+	const sending = `SELECT count(*) FROM refund_operations WHERE last_send_ended > clock_timestamp()`
+	p.until("it is sent again", func() bool { return p.count(sending) == 1 })
+	if n := p.count(sending + ` AND lease_until <= clock_timestamp()`); n != 0 {
+		t.Error("the lease is free while the request is on its way")
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	p.books("K", 4000, "hold", "settle")
+}
+
+// nameless is a provider whose answers to requests name the refund by what is no name.
+type nameless struct{ operations.Provider }
+
+func (n nameless) Refund(ctx context.Context, r operations.ProviderRequest) (operations.ProviderResult, error) {
+	result, err := n.Provider.Refund(ctx, r)
+	result.ProviderRefundID = "re\u202e_1"
+	return result, err
+}
+
+// What a provider calls its refund and is no name is not stored; its books tell what became of it.
+func TestRecord_ANameThatIsNone_ProvesNothing(t *testing.T) {
+	p := newPaying(t, func(c *operations.Config) {
+		setup := c.Providers["simulator"]
+		setup.Provider = nameless{setup.Provider}
+		c.Providers["simulator"] = setup
+	})
+	expect(t, p.submit(p.pay("K", 4000)), operations.StatusPending)
+	if op := p.state("K"); op.ProviderRefundID != nil {
+		t.Errorf("stored %q", *op.ProviderRefundID)
+	}
+	p.due()
+	p.reconcile()
+	if op := p.state("K"); op.State != operations.StateSucceeded || op.ProviderRefundID == nil {
+		t.Errorf("%+v", op)
 	}
 }

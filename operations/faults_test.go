@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"refundd/operations"
 	"refundd/test/testdb"
@@ -201,10 +200,11 @@ func TestSubmitUnderFaults(t *testing.T) {
 		b.order("P", 10000)
 		holder := b.rival()
 		holder.lock("P")
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
-		defer cancel()
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
 		refund := b.start(ctx, b.approve("K", "P", 10))
 		b.untilBlocked(1)
+		leave()
 		expectErr(t, wait(t, refund), operations.ErrDeadlineExceeded)
 		holder.commit()
 		expect(t, b.submit(b.approve("K2", "P", 10)), operations.StatusProcessed)

@@ -65,7 +65,7 @@ func TestSubmit(t *testing.T) {
 
 	t.Run("WinnerCommitsWhileTheOrderIsAwaited_IsReplayed", func(t *testing.T) {
 		b := newBundle(t)
-		b.order("P", 10000)
+		b.order("P", 4000) // which leaves nothing to whoever reads the money before the key
 		r := b.approve("K", "P", 4000)
 		winner := b.rival()
 		winner.lock("P")
