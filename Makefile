@@ -1,6 +1,6 @@
 # Two commands are all a newcomer needs: make run, make test.
 
-.PHONY: run test drill lint fmt
+.PHONY: run test drill mutants lint fmt
 .DEFAULT_GOAL := run
 # Somebody's shell leads the tests to no other database.
 unexport PGHOST PGPORT PGDATABASE PGUSER PGSERVICE PGSERVICEFILE PGOPTIONS PGSSLMODE PGSSLROOTCERT PGTARGETSESSIONATTRS PGTZ PGAPPNAME
@@ -19,6 +19,11 @@ drill: ## what is slow and finds what is rare, or needs root: a full disk, a fai
 	@./.ci/need postgres
 	go test -tags drill -count=1 -p 1 -timeout 15m ./test/drill/...
 	go test -count=1 -timeout 8m -run TestLoop ./test/agent -rounds 1600
+
+# ARGS are passed on: make mutants ARGS='-run gate'
+mutants: ## change one condition of the code at a time, and expect the tests to notice
+	@./.ci/need postgres "$$TEST_DATABASE_URL"
+	nice go run ./test/mutants $(ARGS)
 
 lint: ## golangci-lint, built once into the user's cache
 	./.ci/lint

@@ -1,0 +1,464 @@
+package main
+
+const (
+	gateTests = "TestGate_LetsOnlyALiveLeaseOfALivingKeyThrough"
+	renewals  = "TestA65_"
+	decisions = "TestDecide_"
+	claimSQL  = "migrations/0002_claim_refunds.up.sql"
+)
+
+// sending is the gate in front of every request to a provider.
+var sending = []mutant{
+	{
+		name: "gate: a suspended machine's lease is alive", few: true,
+		room: "operations", tests: gateTests, file: "operations/gate.go",
+		old: `!l.taken.Add(lease).Passed()`, new: `time.Since(l.taken.Monotonic) < lease`,
+	},
+	{
+		name: "gate: the lease's end is not asked for",
+		room: "operations", tests: gateTests, file: "operations/gate.go",
+		old: `a.open && l.alive(e.config.Lease)`, new: `a.open`,
+	},
+	{
+		name: "gate: whoever took the lease since does not matter", few: true,
+		room: "operations", tests: gateTests, file: "operations/gate.go",
+		old: `open && s.attempts == l.attempts`, new: `open`,
+	},
+	{
+		name: "gate: what is not reserved is sent",
+		room: "operations", tests: gateTests, file: "operations/gate.go",
+		old: `WHERE o.state = 'reserved' AND clock.at`, new: `WHERE clock.at`,
+	},
+	{
+		name: "gate: the key may be forgotten while the call runs",
+		room: "operations", tests: gateTests, file: "operations/gate.go",
+		old: `clock.at + $3 * interval '1 millisecond' <`, new: `clock.at + $3 * interval '0 millisecond' <`,
+	},
+	{
+		name: "gate: the request does not carry the lease's end",
+		room: "operations", tests: "TestA56_", file: "operations/gate.go",
+		old: `clocks.Earliest(a.notAfter, l.taken.Add(e.config.Lease))`, new: `a.notAfter`,
+	},
+	{
+		name: "gate: the request does not carry the key's end",
+		room: "operations", tests: "TestA56_", file: "operations/gate.go",
+		old: `clocks.Earliest(a.notAfter, l.taken.Add(e.config.Lease))`, new: `l.taken.Add(e.config.Lease)`,
+	},
+	{
+		name: "send: a 429 counts as not sent", few: true,
+		room: "operations", tests: renewals, file: "operations/resolve.go",
+		old: `failure.Kind == ErrorNotSent && failure.Unwritten`, new: `failure.Kind == ErrorNotSent`,
+	},
+	{
+		name: "resolve: an open breaker lets a request through",
+		room: "operations", tests: "TestResolve_WhileTheBreakerIsOpen", file: "operations/resolve.go",
+		old: `f.barred = p == nil`, new: `f.barred = false`,
+	},
+	{
+		name: "resolve: every holder is a probe",
+		room: "operations", tests: "TestResolve_AProbeThatIsRefused", file: "operations/resolve.go",
+		old: `l.probe && (f.kind`, new: `(f.kind`,
+	},
+}
+
+// leases are taken, given back, and begun anew.
+var leases = []mutant{
+	{
+		name: "lease: any attempt that was not sent renews the key's expiry", few: true,
+		room: "operations", tests: renewals, file: "operations/lease.go",
+		old: "provider_key_expires_at = CASE WHEN o.state = 'reserved' AND o.not_sent = o.attempts",
+		new: "provider_key_expires_at = CASE WHEN o.state = 'reserved' AND o.not_sent > 0",
+	},
+	{
+		name: "lease: what was sent once may be sent without a look", few: true,
+		room: "operations", tests: renewals + "|TestSubmitAtAProvider", file: "operations/lease.go",
+		old: `l.notSent == earlier(l.attempts)`, new: `l.notSent >= 0`,
+	},
+	{
+		name: "lease: what is old is sent rather than looked up",
+		room: "operations", tests: "TestResolve_NeverSentAndOld", file: "operations/lease.go",
+		old: `l.young && !l.lookFirst && l.State`, new: `!l.lookFirst && l.State`,
+	},
+	{
+		name: "lease: a caller takes the lease that somebody has",
+		room: "operations", tests: "TestSubmitAtAProvider|TestSettle|TestReconcile", file: "operations/lease.go",
+		old: `q.lease_until <= c.at - $10 * interval '1 millisecond'`, new: `$10 * interval '1 millisecond' IS NOT NULL`,
+	},
+	{
+		name: "lease: another tenant's operation is leased as well",
+		room: "operations", tests: "TestLease_|TestSubmitAtAProvider", file: "operations/lease.go",
+		old: `q.tenant_id = $7 AND q.operation_id = $8`, new: `$7::text IS NOT NULL AND q.operation_id = $8`,
+	},
+	{
+		name: "lease: giving back frees somebody else's", few: true,
+		room: "operations", tests: "TestResolve_AProbeThatIsRefused", file: "operations/lease.go",
+		old: `attempts = $3 AND lease_until = $4`, new: `attempts = $3 AND $4::timestamptz IS NOT NULL`,
+	},
+	{
+		name: "lease: giving back looks at the lease's end alone",
+		room: "operations", tests: "TestResolve_AProbeThatIsRefused", file: "operations/lease.go",
+		old: `attempts = $3 AND lease_until = $4`, new: `$3::int IS NOT NULL AND lease_until = $4`,
+		survives: "no two leases of an operation end at the same time: the number is said to the reader",
+	},
+	{
+		name: "claim due: waits for locked rows", few: true,
+		room: "operations", tests: "TestClaimDue", file: "operations/due.go",
+		old: `FOR NO KEY UPDATE OF q SKIP LOCKED`, new: `FOR NO KEY UPDATE OF q`,
+	},
+	{
+		name: "claim due: takes what somebody has",
+		room: "operations", tests: "TestClaimDue", file: "operations/due.go",
+		old: "q.next_check_at < $8 AND q.lease_until <= c.at AND ", new: "q.next_check_at < $8 AND ",
+	},
+	{
+		name: "claim due: takes any provider's",
+		room: "operations", tests: "TestClaimDue", file: "operations/due.go",
+		old: "q.provider = $7 AND q.next_check_at < $8", new: "$7::text IS NOT NULL AND q.next_check_at < $8",
+	},
+	{
+		name: "claim due: takes what is not due",
+		room: "operations", tests: "TestClaimDue", file: "operations/due.go",
+		old: "q.provider = $7 AND q.next_check_at < $8", new: "q.provider = $7 AND $8::timestamptz IS NOT NULL",
+	},
+	{
+		name: "claim due: the newest are the oldest",
+		room: "operations", tests: "TestClaimDue", file: "operations/due.go",
+		old: `order += " DESC"`, new: `order += ""`,
+	},
+}
+
+// deciding is the state machine.
+var deciding = []mutant{
+	{
+		name: "decide: the state that the lease was taken in does not matter", few: true,
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: `f.lease.State == r.State && (r.leased`, new: `(r.leased`,
+	},
+	{
+		name: "decide: whoever took the lease since does not matter",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: `f.lease.attempts == r.attempts && f.lease.State == r.State`, new: `f.lease.State == r.State`,
+	},
+	{
+		name: "decide: a lease that ran out is as good as one that did not",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: ` && (r.leased || f.source == sourceRefund)`, new: ``,
+	},
+	{
+		name: "decide: a person's decision is not fenced", few: true,
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: `f.source == sourceHuman && (!ours || r.State != StateNeedsAttention)`,
+		new: `f.source == sourceHuman && r.State != StateNeedsAttention`,
+	},
+	{
+		name: "decide: a person decides what waits for none",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: `f.source == sourceHuman && (!ours || r.State != StateNeedsAttention)`, new: `f.source == sourceHuman && !ours`,
+	},
+	{
+		name: "decide: a late answer without an outcome counts",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: "case !ours:", new: "case false:",
+	},
+	{
+		name: "decide: a decline after a second request is believed at once", few: true,
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: `r.attempts > 1 || r.doubted != nil || code ==`, new: `r.doubted != nil || code ==`,
+	},
+	{
+		name: "decide: a decline that may mean our own refund is believed",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: ` || code == DeclineAlreadyRefunded || code == DeclineExceedsUnrefunded`, new: ``,
+	},
+	{
+		name: "decide: a doubted decline is believed within the lag", few: true,
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: `case r.doubted != nil && r.lagOver:`, new: `case r.doubted != nil:`,
+	},
+	{
+		name: "decide: a doubted decline is sent again",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: "case r.doubted != nil:\n\t\tc.next = nextLag\n", new: "",
+	},
+	{
+		name: "decide: sent again with a key that may be forgotten",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: "case r.keyAlive:", new: "case true:",
+	},
+	{
+		name: "decide: sent again though nothing may be sent",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: "case r.keyAlive && barred:", new: "case false:",
+	},
+	{
+		name: "decide: a forgotten key goes to a person within the lag",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: "case r.lagOver:", new: "case true:",
+	},
+	{
+		name: "decide: what was not found anywhere but in a reservation is sent again",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: "f.kind == ErrorNotFound && r.State == StateReserved", new: "f.kind == ErrorNotFound",
+	},
+	{
+		name: "decide: what is settled goes to a person for its age",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: "case r.tooOld && r.open():", new: "case r.tooOld:",
+	},
+	{
+		name: "decide: what exceeds the capture has no name",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: "r.State == StateFailed && remainder < r.AmountCents", new: "r.State == StateFailed && remainder < 0",
+	},
+	{
+		name: "decide: an excess is settled without a person",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: "case r.overRefunded() && remainder < 0 && by != sourceHuman:", new: "case false:",
+	},
+	{
+		name: "decide: nobody looks whether two requests were executed",
+		room: "operations", tests: decisions, file: "operations/decide.go",
+		old: "f.source == sourceRefund && r.attempts > 1 {", new: "false {",
+	},
+	{
+		name: "decide: a request that may have been written counts as not sent", few: true,
+		room: "operations", tests: renewals + "|" + decisions, file: "operations/decide.go",
+		old: "notSent: f.source == sourceLookup || f.unwritten", new: `notSent: f.source == sourceLookup || f.kind != ""`,
+	},
+}
+
+// recording is tx 2.
+var recording = []mutant{
+	{
+		name: "record: another holder's lease is freed", few: true,
+		room: "operations", tests: "TestResolve_AfterSomebodyTookTheLease", file: "operations/record.go",
+		old: "append(u.freed, ours && !c.resend)", new: "append(u.freed, !c.resend)",
+	},
+	{
+		name: "record: a decision to send again frees the lease",
+		room: "operations", tests: "TestResolve_SendsAgain", file: "operations/record.go",
+		old: "append(u.freed, ours && !c.resend)", new: "append(u.freed, ours)",
+	},
+	{
+		name: "record: rows that were not changed are not missed", few: true,
+		room: "operations", tests: "TestRecord_", file: "operations/record.go",
+		old: "expect_rows('operations changed', (SELECT count(*) FROM changed), $19)",
+		new: "expect_rows('operations changed', least((SELECT count(*) FROM changed), $19::bigint - $19::bigint), 0)",
+	},
+	{
+		name: "record: the lease's end is not read",
+		room: "operations", tests: "TestResolve_ALeaseThatRanOut", file: "operations/record.go",
+		old: "o.lease_until > clock.at,", new: "true,",
+	},
+	{
+		name: "record: the listing's lag is ignored", few: true,
+		room: "operations", tests: "TestSubmitAtAProvider|TestSettle|TestLag", file: "operations/record.go",
+		old: "o.last_send_ended + $5 * interval '1 millisecond' <", new: "o.last_send_ended + $5 * interval '0 millisecond' <",
+	},
+	{
+		name: "record: a key lives as long as its expiry",
+		room: "operations", tests: "TestSubmitAtAProvider", file: "operations/record.go",
+		old:      "clock.at + $4 * interval '1 millisecond' < o.provider_key_expires_at",
+		new:      "clock.at + $4 * interval '0 millisecond' < o.provider_key_expires_at",
+		survives: "the gate asks the same, with the same margin, before anything is sent",
+	},
+	{
+		name: "record: operations are locked in no order",
+		room: "operations", tests: "TestSubmitAtAProvider", file: "operations/record.go",
+		old: "ORDER BY o.tenant_id, o.operation_id FOR NO KEY UPDATE OF o", new: "FOR NO KEY UPDATE OF o",
+		survives: "in company nobody waits, and who waits holds the one order of all operations first",
+	},
+	{
+		name: "record: a name that is none is stored",
+		room: "operations", tests: "TestRecord_", file: "operations/resolve.go",
+		old: `failure.Kind == "" && !isName(`, new: `false && !isName(`,
+	},
+}
+
+// claiming is tx 1, and the check that the sequential path and the lost race share.
+var claiming = []mutant{
+	{
+		name: "claim: keys are not read again after the lock", few: true,
+		room: "operations", tests: "TestSubmit$", file: claimSQL,
+		old: "WHEN r.known THEN 'known'", new: "WHEN false THEN 'known'",
+	},
+	{
+		name: "claim: a key may be claimed twice", few: true,
+		room: "operations", tests: "TestSubmit$", file: claimSQL,
+		old: "ON CONFLICT (tenant_id, operation_id) DO NOTHING", new: "",
+	},
+	{
+		name: "claim: keys are claimed in no order",
+		room: "operations", tests: "TestSubmit$", file: claimSQL,
+		old: `ORDER BY k.tenant COLLATE "C", k.operation COLLATE "C"`, new: "",
+		survives: "in company a wait for a key ends before Postgres looks for deadlocks, and alone there is one key",
+	},
+	{
+		name: "claim: those of one batch do not see what the earlier ones took", few: true,
+		room: "operations", tests: "TestSubmit$", file: claimSQL,
+		old: "remainder := coalesce(left_over[r.order_place], r.order_remainder);", new: "remainder := r.order_remainder;",
+	},
+	{
+		name: "claim: what is held is refundable", few: true,
+		room: "operations", tests: "TestSubmitAtAProvider", file: claimSQL,
+		old: "FROM claimed c GROUP BY", new: "FROM claimed c WHERE c.provider IS NULL GROUP BY",
+	},
+	{
+		name: "claim: a request raises what was refunded beyond the capture",
+		room: "operations", tests: "TestSubmit", file: claimSQL,
+		old: "SET refunded_cents = o.refunded_cents + d.amount_cents",
+		new: "SET refunded_cents = o.refunded_cents + d.amount_cents, over_refunded_cents = o.over_refunded_cents + d.amount_cents",
+	},
+	{
+		name: "claim: too much is not refused",
+		room: "operations", tests: "TestSubmit$", file: claimSQL,
+		old: "WHEN r.amount > remainder THEN", new: "WHEN false THEN",
+	},
+	{
+		name: "claim: a debit that was not written is not missed", few: true,
+		room: "operations", tests: "TestSubmitUnderFaults", file: claimSQL,
+		old: "expect_rows('orders debited', done.orders, done.debits)", new: "expect_rows('orders debited', done.debits, done.debits)",
+	},
+	{
+		name: "claim: a transfer that was not written is not missed",
+		room: "operations", tests: "TestSubmitUnderFaults", file: claimSQL,
+		old: "expect_rows('transfers posted', done.transfers, done.claims)", new: "expect_rows('transfers posted', done.claims, done.claims)",
+	},
+	{
+		name: "claim: an approval that expires while the order is awaited is good", few: true,
+		room: "operations", tests: "TestSubmit", file: claimSQL,
+		old: "WHEN r.approved_until <= at", new: "WHEN r.approved_until <= now()",
+	},
+	{
+		name: "claim: an approval never expires",
+		room: "operations", tests: "TestSubmit_NeedsItsAuthorization", file: claimSQL,
+		old: "WHEN r.approved_until <= at", new: "WHEN r.approved_until <= '-infinity'",
+	},
+	{
+		name: "claim: an approval is good for any amount",
+		room: "operations", tests: "TestSubmit_NeedsItsAuthorization", file: claimSQL,
+		old: " OR r.approved_amount <> r.amount", new: "",
+	},
+	{
+		name: "claim: an approval is good for any order",
+		room: "operations", tests: "TestSubmit_NeedsItsAuthorization", file: claimSQL,
+		old: "WHEN r.approved_order <> r.order_id OR r", new: "WHEN r",
+	},
+	{
+		name: "claim: an approval is good for any currency",
+		room: "operations", tests: "TestSubmit_NeedsItsAuthorization", file: claimSQL,
+		old: " OR r.approved_currency <> currency", new: "",
+	},
+	{
+		name: "claim: a tenant that is not known needs no approvals",
+		room: "operations", tests: "TestSubmit_", file: claimSQL,
+		old: "coalesce(t.require_authorization, true)", new: "coalesce(t.require_authorization, false)",
+		survives: "a tenant that is not known has no orders, by the foreign key",
+	},
+	{
+		name: "claim: another tenant's approval is good", few: true,
+		room: "operations", tests: "TestSubmit_", file: claimSQL,
+		old: "WHERE a.tenant_id = k.tenant AND a.operation_id", new: "WHERE a.operation_id",
+	},
+	{
+		name: "claim: another tenant's order is refunded",
+		room: "operations", tests: "TestSubmit", file: claimSQL,
+		old: "FROM orders o WHERE o.tenant_id = k.tenant AND o.order_id = k.order_id OFFSET 0) AS o ON true",
+		new: "FROM orders o WHERE o.order_id = k.order_id OFFSET 0) AS o ON true",
+	},
+	{
+		name: "claim: another tenant's key is taken for ours",
+		room: "operations", tests: "TestSubmit", file: claimSQL,
+		old: "WHERE op.tenant_id = k.tenant AND op.operation_id = k.operation OFFSET 0) AS op ON true\n            LEFT JOIN LATERAL (\n                SELECT a",
+		new: "WHERE op.operation_id = k.operation OFFSET 0) AS op ON true\n            LEFT JOIN LATERAL (\n                SELECT a",
+	},
+	{
+		name: "claim: a call whose caller has gone executes",
+		room: "operations", tests: "TestSubmitUnderFaults", file: claimSQL,
+		old: "WHEN began + r.time_left <= at THEN", new: "WHEN false THEN",
+	},
+	{
+		name: "claim: an order that somebody holds is judged",
+		room: "operations", tests: "TestA80_|TestSubmitUnderFaults", file: claimSQL,
+		old: "WHEN (r.order_place = ANY (held)) IS NOT TRUE THEN", new: "WHEN false THEN",
+	},
+	{
+		name: "claim: company waits for an order that somebody holds",
+		room: "operations", tests: "TestA80_", file: claimSQL,
+		old: "FOR NO KEY UPDATE SKIP LOCKED", new: "FOR NO KEY UPDATE",
+	},
+	{
+		name: "claim: those refused for what a loser took are not judged again",
+		room: "operations", tests: "TestSubmit$", file: claimSQL,
+		old: "open[i] := order_places[i] = ANY (short);", new: "open[i] := false;",
+	},
+	{
+		name: "submit: after a lost acknowledgement the call's own row is a replay", few: true,
+		room: "operations", tests: "TestSubmitUnderFaults", file: "operations/submit.go",
+		old: "stored.RefundID == c.refundID && stored.State == StateSucceeded", new: "false",
+	},
+	{
+		name: "submit: every row is the call's own",
+		room: "operations", tests: "TestSubmit", file: "operations/submit.go",
+		old: "stored.RefundID == c.refundID && stored.State == StateSucceeded", new: "stored.State == StateSucceeded",
+	},
+	{
+		name: "submit: another refund's receipt is replayed", few: true,
+		room: "operations", tests: "TestSubmit$", file: "operations/submit.go",
+		old: "case op.Fingerprint != c.fingerprint, c.Currency", new: "case c.Currency",
+	},
+	{
+		name: "submit: another currency is replayed",
+		room: "operations", tests: "TestSubmit", file: "operations/submit.go",
+		old: "case op.Fingerprint != c.fingerprint, c.Currency != nil && *c.Currency != op.Currency:", new: "case op.Fingerprint != c.fingerprint:",
+	},
+	{
+		name: "submit: somebody's work in progress is taken up",
+		room: "operations", tests: "TestSubmitAtAProvider", file: "operations/submit.go",
+		old: "if op.LeaseLeft > 0 {", new: "if false {",
+	},
+	{
+		name: "revoke: a key may be claimed twice", few: true,
+		room: "operations", tests: "TestRevoke$", file: "operations/revoke.go",
+		old: "ON CONFLICT (tenant_id, operation_id) DO NOTHING", new: "",
+	},
+	{
+		name: "revoke: another tenant's approval is withdrawn",
+		room: "operations", tests: "TestRevoke$", file: "operations/revoke.go",
+		old: "FROM refund_authorizations WHERE tenant_id = $1 AND", new: "FROM refund_authorizations WHERE $1::text IS NOT NULL AND",
+	},
+}
+
+// people are decisions with evidence.
+var people = []mutant{
+	{
+		name: "settle: a decision against the provider's books stands", few: true,
+		room: "operations", tests: "TestSettle", file: "operations/settle.go",
+		old: "case d.contradicts(f):", new: "case false:",
+	},
+	{
+		name: "settle: books that contradict themselves need no override",
+		room: "operations", tests: "TestSettle", file: "operations/settle.go",
+		old: "return !d.Override", new: "return false",
+	},
+	{
+		name: "settle: what is pending there may be called failed",
+		room: "operations", tests: "TestSettle", file: "operations/settle.go",
+		old: "return f.is(OutcomeSucceeded) || f.is(OutcomePending)", new: "return f.is(OutcomeSucceeded)",
+	},
+	{
+		name: "settle: the listing's lag is ignored",
+		room: "operations", tests: "TestSettle", file: "operations/settle.go",
+		old: "wait > 0 && !d.Override", new: "wait < 0",
+	},
+	{
+		name: "settle: a provider that cannot be asked need not be",
+		room: "operations", tests: "TestSettle", file: "operations/settle.go",
+		old: "case f.unreachable() && !d.Override:", new: "case false:",
+	},
+	{
+		name: "settle: another word about the same operation is the same",
+		room: "operations", tests: "TestSettle", file: "operations/settle.go",
+		old: "!alike || op.State != ended", new: "op.State != ended",
+	},
+}
