@@ -13,13 +13,14 @@ import (
 	"testing"
 )
 
-// cutter is a proxy in front of Postgres that cuts the connection at the next COMMIT: before the server sees it, or after
-// the server has applied it and before the client hears of it.
+// cutter is a proxy in front of Postgres that cuts the connection at the next COMMIT of tx 1: before the server sees it, or
+// after the server has applied it and before the client hears of it.
 type cutter struct {
-	URL   string
-	after bool
-	armed atomic.Bool
-	cuts  atomic.Int64
+	URL    string
+	after  bool
+	armed  atomic.Bool
+	cuts   atomic.Int64
+	claims sync.Map // names of the prepared statements that claim keys
 }
 
 func newCutter(t *testing.T, databaseURL string, after bool) *cutter {
@@ -55,7 +56,7 @@ func newCutter(t *testing.T, databaseURL string, after bool) *cutter {
 	return c
 }
 
-// arm makes the next COMMIT the one to cut.
+// arm makes the next COMMIT of a claim the one to cut.
 func (c *cutter) arm() { c.armed.Store(true) }
 
 func (c *cutter) serve(client net.Conn, server string) {
@@ -90,12 +91,15 @@ func (c *cutter) serve(client net.Conn, server string) {
 	if err := forwardStartup(client, upstream); err != nil {
 		return
 	}
+	claiming := false
 	for {
 		message, err := readMessage(client)
 		if err != nil {
 			return
 		}
-		if commits(message) && c.armed.CompareAndSwap(true, false) {
+		claiming = c.claiming(message) || claiming
+		ends := commits(message)
+		if ends && claiming && c.armed.CompareAndSwap(true, false) {
 			c.cuts.Add(1)
 			if c.after {
 				silent.Store(true)
@@ -105,10 +109,24 @@ func (c *cutter) serve(client net.Conn, server string) {
 			}
 			return
 		}
+		claiming = claiming && !ends
 		if _, err := upstream.Write(message); err != nil {
 			return
 		}
 	}
+}
+
+// claiming reports whether a message runs a statement that claims keys; it learns the names of these.
+func (c *cutter) claiming(message []byte) bool {
+	parts := bytes.SplitN(message[5:], []byte{0}, 3)
+	switch {
+	case message[0] == 'P' && len(parts) > 1 && bytes.Contains(parts[1], []byte("claim_refunds(")):
+		c.claims.Store(string(parts[0]), true)
+	case message[0] == 'B' && len(parts) > 1:
+		_, claims := c.claims.Load(string(parts[1]))
+		return claims
+	}
+	return false
 }
 
 // commits tells a COMMIT that is sent as text, and one that is prepared, whose name the driver makes of its text.

@@ -396,7 +396,7 @@ var claiming = []mutant{
 	},
 	{
 		name: "submit: after a lost acknowledgement the call's own row is a replay", few: true,
-		room: "operations", tests: "TestSubmitUnderFaults", file: "operations/submit.go",
+		room: "operations", tests: "TestSubmitUnderFaults/LostCommit", file: "operations/submit.go",
 		old: "stored.RefundID == c.refundID && stored.State == StateSucceeded", new: "false",
 	},
 	{

@@ -237,7 +237,7 @@ var runs = []mutant{
 	{
 		name: "reconcile: credentials that are refused are no fault",
 		room: "reconcile", tests: "TestRun_OfASilentProvider", file: "reconcile/trust.go",
-		old: "case t.refused && !(t.answered && asked):", new: "case false:",
+		old: "case t.refused && (!t.answered || !asked):", new: "case false:",
 	},
 	{
 		name: "reconcile: a run that was interrupted was a success",
