@@ -550,6 +550,17 @@ func TestSettle(t *testing.T) {
 		p.books("K", 4000, "hold", "settle")
 	})
 
+	t.Run("FailedWhileItIsPendingThere_IsRefused", func(t *testing.T) {
+		p := newPaying(t, func(c *operations.Config) { c.ListingLag = 50 * time.Millisecond })
+		p.fault("pending", 1, 60000)
+		expect(t, p.submit(p.pay("K", 4000)), operations.StatusPending)
+		p.exec(`UPDATE refund_operations SET state = 'needs_attention', failure_code = 'outcome_overdue', last_send_ended = '-infinity'`)
+		if _, err := decide(p, false, true); !errors.Is(err, operations.ErrProviderDisagrees) {
+			t.Errorf("got %v", err)
+		}
+		p.books("K", 4000, "hold")
+	})
+
 	t.Run("Failed_ReleasesAndIsTheSameAgain", func(t *testing.T) {
 		p := attention(t, "drop_before")
 		for range 2 {

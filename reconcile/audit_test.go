@@ -166,6 +166,8 @@ func TestAudit_NamesEachLie(t *testing.T) {
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleTransferAmount}}},
 		"SettledForLess": {`UPDATE ledger_transfers SET amount_cents = 9 WHERE operation_id = 'p-3' AND kind = 'settle'`,
 			[]Lie{{OperationID: "p-3", OrderID: "P", Rule: RuleTransferAmount}}},
+		"SettledForMore": {`UPDATE ledger_transfers SET amount_cents = 11 WHERE operation_id = 'p-3' AND kind = 'settle'`,
+			[]Lie{{OperationID: "p-3", OrderID: "P", Rule: RuleTransferAmount}}},
 		"TransferInAnotherCurrency": {`UPDATE ledger_transfers SET currency = 'EUR' WHERE operation_id = 'l-1'`,
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleTransferCurrency}}},
 		"TransferToAnotherAccount": {`ALTER TABLE ledger_transfers DROP CONSTRAINT ledger_transfers_legal;

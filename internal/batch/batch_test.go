@@ -237,7 +237,7 @@ func TestGroup_WhoLeaves(t *testing.T) {
 			b := &bench{Group: g, answers: map[string]error{}}
 			one, leave := context.WithTimeout(free, took/2)
 			defer leave()
-			other, leaveToo := context.WithTimeout(free, took*7/4)
+			other, leaveToo := context.WithTimeout(free, took*5/4) // the second batch begins as the first caller leaves
 			defer leaveToo()
 			b.call(one, "acme", "1", "alone")
 			b.call(other, "acme", "2", "both")

@@ -375,3 +375,20 @@ func TestRetryAfter_IsBoundedAndNeverNonsense(t *testing.T) {
 		t.Errorf("in ten minutes, by our clock, is %v", got)
 	}
 }
+
+// A transport that is told no bounds has some.
+func TestA66_BoundsThatAreNotSaid_AreThere(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(io.Writer){
+		"endless headers": func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n"); endless(w, "a: b\r\n") },
+		"an endless body": func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n\r\n"); endless(w, " ") },
+	} {
+		url, _ := raw(t, answer)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, body, err := roundTrip(t, &sendonce.Transport{}, post(ctx, t, url, "{}"))
+		if !errors.Is(err, sendonce.ErrTooLong) || len(body) > 1<<20 {
+			t.Errorf("%s: %d bytes, %v", name, len(body), err)
+		}
+	}
+}

@@ -44,7 +44,7 @@ var books = []mutant{
 		old: "ORDER BY o.tenant_id, o.order_id\n", new: "\n",
 	},
 	{
-		name: "ledger: an order is found by any tenant", few: true,
+		name: "ledger: an order is found by any tenant",
 		room: "ledger", tests: "TestFind_", file: "ledger/orders.go",
 		old: "FROM orders o WHERE o.tenant_id = $1 AND o.order_id = $2", new: "FROM orders o WHERE $1::text IS NOT NULL AND o.order_id = $2",
 	},
@@ -98,7 +98,7 @@ var keys = []mutant{
 		old: "AND revoked_at IS NULL", new: "",
 	},
 	{
-		name: "keys: an expired one opens", few: true,
+		name: "keys: an expired one opens",
 		room: "access", tests: "TestExpiry", file: "access/authenticate.go",
 		old: "expires_at > clock_timestamp())", new: "true)",
 	},
@@ -225,7 +225,7 @@ var runs = []mutant{
 		old: `faults = append(faults, &ProviderFault{name, "is not configured"})`, new: "_ = name",
 	},
 	{
-		name: "reconcile: what has an end is never looked at", few: true,
+		name: "reconcile: what has an end is never looked at",
 		room: "reconcile", tests: "TestRun_", file: "reconcile/due.go",
 		old: "if len(leases) == n || w.through[kind] {", new: "if len(leases) == n || w.through[kind] || c.Settled {",
 	},
@@ -249,7 +249,7 @@ var runs = []mutant{
 // mechanisms are what the rooms share.
 var mechanisms = []mutant{
 	{
-		name: "wire: a request is written after its moment", few: true,
+		name: "wire: a request is written after its moment",
 		room: "internal/sendonce", tests: "TestTransport_", file: "internal/sendonce/wire.go",
 		old: "if m.Passed() {", new: "if false && m.Passed() {",
 	},
@@ -262,19 +262,15 @@ var mechanisms = []mutant{
 		name: "wire: the context's deadline is no limit",
 		room: "internal/sendonce", tests: "TestTransport_", file: "internal/sendonce/sendonce.go",
 		old: "if deadline, ok := ctx.Deadline(); ok {", new: "if deadline, ok := ctx.Deadline(); ok && false {",
+		survives: "the context's end interrupts the write as well; that a machine may be suspended before it, no test here can bring about",
 	},
 	{
 		name: "wire: bodies are not bounded",
 		room: "internal/sendonce", tests: "TestA66_", file: "internal/sendonce/response.go",
-		old: "limited.left = cmp.Or(t.MaxBody, defaultMaxBody)", new: "limited.left = cmp.Or(t.MaxBody, 1<<40)",
+		old: "limited.left = cmp.Or(t.MaxBody, defaultMaxBody)", new: "limited.left = cmp.Or(t.MaxBody, 8<<20)",
 	},
 	{
-		name: "wire: headers are not bounded",
-		room: "internal/sendonce", tests: "TestA66_", file: "internal/sendonce/response.go",
-		old: "cmp.Or(t.MaxHeader, defaultMaxHeader)}", new: "cmp.Or(t.MaxHeader, 1<<26)}",
-	},
-	{
-		name: "clocks: the wall clock is not asked", few: true,
+		name: "clocks: the wall clock is not asked",
 		room: "internal/clocks", tests: "TestMoment_", file: "internal/clocks/clocks.go",
 		old: "!now.Monotonic.Before(m.Monotonic) || !now.Wall.Before(m.Wall)", new: "!now.Monotonic.Before(m.Monotonic)",
 	},
@@ -284,7 +280,7 @@ var mechanisms = []mutant{
 		old: "!now.Monotonic.Before(m.Monotonic) || !now.Wall.Before(m.Wall)", new: "!now.Wall.Before(m.Wall)",
 	},
 	{
-		name: "batch: a lane runs twice at once", few: true,
+		name: "batch: a lane runs twice at once",
 		room: "internal/batch", tests: "TestGroup_LanesKeepTheirOrder", file: "internal/batch/queue.go",
 		old: "if len(l.calls) == 1 && !l.busy {", new: "if len(l.calls) == 1 {",
 	},
@@ -324,7 +320,7 @@ var mechanisms = []mutant{
 		old: "tries -= 2", new: "",
 	},
 	{
-		name: "pgtx: a deadlock is the caller's", few: true,
+		name: "pgtx: a deadlock is the caller's",
 		room: "operations", tests: "TestSubmitUnderFaults", file: "internal/pgtx/faults.go",
 		old: "pgerrcode.SerializationFailure, pgerrcode.DeadlockDetected, pgerrcode.AdminShutdown",
 		new: "pgerrcode.SerializationFailure, pgerrcode.AdminShutdown",
