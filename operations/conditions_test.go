@@ -30,6 +30,15 @@ func TestSubmit_KnowsNoOtherTenant(t *testing.T) {
 	b.exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
 		VALUES ('rival', 'K', 'case-1', 'P', 4000, 'USD', 'bob')`)
 	expect(t, b.submit(theirs), operations.StatusProcessed)
+	b.approve("R", "P", 9)
+	b.exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
+		VALUES ('rival', 'R', 'case-1', 'P', 5, 'USD', 'bob')`)
+	if _, err := b.Revoke(t.Context(), operations.Revocation{TenantID: "rival", OperationID: "R"}); err != nil {
+		t.Error(err)
+	}
+	if n := b.count(`SELECT sum(amount_cents)::bigint FROM refund_operations WHERE operation_id = 'R'`); n != 5 {
+		t.Errorf("an approval of %d was withdrawn", n)
+	}
 	for _, id := range []string{tenant, "rival"} {
 		if n := b.count(`SELECT refunded_cents FROM orders WHERE tenant_id = $1`, id); n != 4000 {
 			t.Errorf("%s gave back %d", id, n)
