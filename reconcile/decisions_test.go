@@ -233,11 +233,11 @@ func TestRun_Rechecks(t *testing.T) {
 
 	t.Run("ALateFailure_IsReversed", func(t *testing.T) {
 		b := newBench(t, 0)
-		b.faults(`"mode":"fail_later","count":1,"delay_ms":300`)
+		b.faults(`"mode":"fail_later","count":1,"delay_ms":3000`)
 		b.submit("K")
 		b.expect("K", "succeeded", "hold settle", 1)
 		b.run(Summary{Claimed: 1})
-		time.Sleep(400 * time.Millisecond)
+		time.Sleep(3100 * time.Millisecond)
 		b.run(Summary{Claimed: 1, Failed: 1})
 		b.expect("K", "failed late_failure", "hold settle reversal", 1)
 		b.run(Summary{})

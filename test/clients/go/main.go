@@ -70,7 +70,7 @@ func (a caller) approve(id string, payment *string) error {
 	if err != nil {
 		return err
 	}
-	if approval.JSON201 == nil || approval.JSON201.State != refundd.Open || approval.JSON201.Refund != nil {
+	if approval.JSON201 == nil || approval.JSON201.State != "open" || approval.JSON201.Refund != nil {
 		return fmt.Errorf("approve: %s %s", approval.Status(), approval.Body)
 	}
 	return nil
@@ -140,7 +140,7 @@ func (a caller) pending() error {
 	if err != nil {
 		return err
 	}
-	if read.JSON200 == nil || read.JSON200.NextAction != refundd.WaitThenGet || read.JSON200.RetryAfterSeconds == nil {
+	if read.JSON200 == nil || read.JSON200.NextAction != "wait_then_get" || read.JSON200.RetryAfterSeconds == nil {
 		return fmt.Errorf("read the refund: %s %s", read.Status(), read.Body)
 	}
 	return nil
@@ -171,7 +171,7 @@ func (a caller) refused() error {
 	if err != nil {
 		return err
 	}
-	if p := r.ApplicationproblemJSON404; p == nil || p.Code != refundd.ProblemCodeOrderNotFound || p.NextAction != refundd.FixRequest {
+	if p := r.ApplicationproblemJSON404; p == nil || p.Code != refundd.ProblemCodeOrderNotFound || p.NextAction != "fix_request" {
 		return fmt.Errorf("no order: %s %s", r.Status(), r.Body)
 	}
 	return nil
