@@ -269,11 +269,11 @@ func TestA45_TheClientDisconnectsWhileTheProviderWorks_TheOutcomeIsRecorded(t *t
 		state string
 	}{{"", "succeeded"}, {"decline", "failed"}, {"pending", "pending"}, {"error_after", "reserved"}} {
 		operation, order := fmt.Sprint("K", i), fmt.Sprint("P", i)
-		p.provider.Fault("hang", harness.Times(1), harness.After(time.Second))
+		p.provider.Fault("hang", harness.Times(1), harness.After(3*time.Second))
 		if c.mode != "" {
 			p.provider.Fault(c.mode, harness.Times(1), harness.After(time.Millisecond))
 		}
-		_, err := p.Try(harness.Request{Method: http.MethodPost, Path: "/v1/refunds", Wait: 400 * time.Millisecond,
+		_, err := p.Try(harness.Request{Method: http.MethodPost, Path: "/v1/refunds", Wait: 1500 * time.Millisecond,
 			Body: harness.JSON(harness.Fields{"operation_id": operation, "order_id": order, "amount_cents": 4000})})
 		if err == nil {
 			t.Errorf("%s: answered while the provider hangs", operation)

@@ -19,7 +19,7 @@ func TestSuites_OnAContainerisedPostgres(t *testing.T) {
 		{room: "./test/blackbox", skip: "^TestKill_|^TestA24_|^TestA70_|^TestA71_|^TestA84_"},
 	} {
 		t.Run(suite.room, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout=10m", "-skip="+cmp.Or(suite.skip, "^$"), suite.room)
+			cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-timeout=10m", "-parallel=4", "-skip="+cmp.Or(suite.skip, "^$"), suite.room)
 			cmd.Dir = root(t)
 			cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "TEST_DATABASE_URL="+urlOf(t, c))
 			if out, err := cmd.CombinedOutput(); err != nil {
