@@ -54,7 +54,7 @@ var (
 		Description: `Executes the refund that was approved in a case. It takes the case and nothing else; order_id, amount_cents or line ` +
 			`only tell several approvals of one case apart. processed: the money moved now. already_processed: an earlier call moved it, ` +
 			`once; this is its receipt, and not an error. pending: the outcome is not known yet; wait, then call get_refund. ` +
-			`ambiguous_case: nothing moved; the answer lists the approvals, each with a line that selects it.` + afterSilence,
+			`ambiguous_case: this call moved nothing; the answer lists the approvals, each with a line that selects it.` + afterSilence,
 		InputSchema: object(pick, "case_id"), OutputSchema: resultSchema, Annotations: writes("Execute an approved refund", true),
 	}
 	processRefunds = &mcp.Tool{

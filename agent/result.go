@@ -138,7 +138,7 @@ var words = map[string]string{
 	"deadline_exceeded":           "The time ran out before the outcome was known.",
 	"internal":                    "Something went wrong in the refund service.",
 	codeInvalidArguments:          "The arguments are not those that the tool describes.",
-	codeAmbiguousCase:             "Several approvals of this case match, or none: nothing was moved.",
+	codeAmbiguousCase:             "Several approvals of this case match, or none: this call moved nothing.",
 	codeNotConfirmed:              "The person in this conversation did not confirm the refund: nothing was begun.",
 	codeToolFailed:                "Something went wrong in the tool.",
 }

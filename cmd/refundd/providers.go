@@ -23,7 +23,7 @@ const providerSimulator = "simulator"
 
 // providerAccess says where providers are.
 type providerAccess struct {
-	SimulatorURL string `placeholder:"URL" help:"Where the simulated provider is; without it, orders of provider simulator are refused."`
+	SimulatorURL string `placeholder:"URL" help:"Where the simulated provider is; without it, nothing of provider simulator is sent or looked up."`
 }
 
 // providerFlags are shared by all that refunds through providers.
