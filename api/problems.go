@@ -120,7 +120,7 @@ var kinds = map[string]kind{
 	"overloaded": {503, true, unknown, nextRetry, 1, "Overloaded",
 		"The service has more to do than it can take on."},
 	"database_unavailable": {503, true, unknown, nextRetry, 1, "Database unavailable",
-		"The service can not reach its database."},
+		"The database can not be reached, or could not do this in time."},
 	"provider_unavailable": {503, true, no, nextRetry, 5, "Provider unavailable",
 		"The order's payment provider is not available."},
 	codeDeadlineExceeded: {504, true, unknown, nextWait, 0, "Deadline exceeded",

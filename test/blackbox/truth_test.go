@@ -129,3 +129,22 @@ func TestA52_AQueuedRequestPastItsDeadline_NeverExecutes(t *testing.T) {
 		})
 	}
 }
+
+// A refund whose order somebody keeps locked is given up, by a service that does reach its database: it says nothing else.
+func TestA52_AnOrderStaysLocked_TheDatabaseIsNotSaidToBeAway(t *testing.T) {
+	t.Parallel()
+	service := harness.New(t)
+	tenant := service.OpenTenant(t)
+	tenant.Order("P", 10000)
+	release := service.Hold(t, `SELECT FROM orders FOR UPDATE`)
+	a := tenant.Client().Refund("K", "P", 100)
+	want(t, a, "database_unavailable")
+	if said := harness.Read[harness.Problem](t, a).Detail; strings.Contains(said, "can not reach") {
+		t.Errorf("it is reached, and the detail is %q", said)
+	}
+	ready(t, service, http.StatusOK)
+	release()
+	wantMoved(t, tenant, "P", 0)
+	want(t, tenant.Client().Refund("K", "P", 100), "processed")
+	wantMoved(t, tenant, "P", 100)
+}
