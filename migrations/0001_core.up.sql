@@ -118,7 +118,7 @@ CREATE INDEX refund_authorizations_case_idx ON refund_authorizations (tenant_id,
 -- because Postgres reads every CHECK of a table anew for each INSERT: of ten that is a third of what a refund costs.
 CREATE FUNCTION refund_operation_is_legal(
     state text, refund_id uuid, amount_cents bigint, provider text, provider_key text, provider_refund_id text,
-    provider_key_expires_at timestamptz, attempts integer, not_sent integer, doubted_decline text, failure_code text,
+    provider_key_expires_at timestamptz, attempts bigint, not_sent bigint, doubted_decline text, failure_code text,
     settled_at timestamptz, contradicted_at timestamptz
 ) RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
@@ -203,7 +203,7 @@ CREATE INDEX refund_operations_due_idx ON refund_operations (provider, next_chec
 CREATE INDEX refund_operations_recheck_idx ON refund_operations (provider, next_check_at, tenant_id, operation_id)
     WHERE state IN ('needs_attention', 'succeeded', 'failed') AND next_check_at < 'infinity' AND provider IS NOT NULL;
 
-CREATE FUNCTION ledger_transfer_is_legal(seq integer, kind text, debit_account text, credit_account text, amount_cents bigint)
+CREATE FUNCTION ledger_transfer_is_legal(seq bigint, kind text, debit_account text, credit_account text, amount_cents bigint)
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
     broken CONSTANT text := CASE
