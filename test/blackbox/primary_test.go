@@ -157,7 +157,7 @@ func TestA70_A71_AServerThatWasMadeReadOnly_IsServedAgainWhenItIsNot(t *testing.
 
 func TestA84_NoStandbyAnswers_NothingIsReportedAsDone(t *testing.T) {
 	t.Parallel()
-	s := own(t)
+	s := own(t, "--pool-size", "32") // of which one tenant's locked orders may hold several connections
 	tenant := s.OpenTenant(t)
 	keys := []string{"cancelled", "given-up"}
 	for _, key := range keys {
