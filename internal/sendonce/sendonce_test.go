@@ -385,8 +385,8 @@ func TestA66_BoundsThatAreNotSaid_AreThere(t *testing.T) {
 	} {
 		url, _ := raw(t, answer)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
 		_, body, err := roundTrip(t, &sendonce.Transport{}, post(ctx, t, url, "{}"))
+		cancel()
 		if !errors.Is(err, sendonce.ErrTooLong) || len(body) > 1<<20 {
 			t.Errorf("%s: %d bytes, %v", name, len(body), err)
 		}
