@@ -4,14 +4,13 @@
 -- Requests come as arrays, one element each, in the order of their arrival; no key comes twice. orders_locked are their orders,
 -- sorted and each once, and order_places says which of them a request is of. What a request is told comes as a row; of two
 -- rows for one place the later counts. The verdicts: claimed; known (the key has a row, to be read in a new statement; it is this
--- request's own where an earlier try committed unheard); locked (the order, by somebody else); at_provider (unless
--- at_providers: who is to tell others of a reservation in its transaction asks again, in one that does not commit at once); swallowed (the INSERT neither
--- made a row nor met one); or why it is refused. What is refused leaves nothing behind.
+-- request's own where an earlier try committed unheard); locked (the order, by somebody else); swallowed (the INSERT neither made a row
+-- nor met one); or why it is refused. What is refused leaves nothing behind.
 --
 -- Rows are found key by key, behind a fence (LATERAL … OFFSET 0): a plan that is kept from when the tables were empty can then
 -- only be the one that is right when they are full. The indexes that could mislead it are partial.
 CREATE OR REPLACE FUNCTION claim_refunds(
-    patient boolean, at_providers boolean, lock_tenants text[], lock_orders text[],
+    patient boolean, lock_tenants text[], lock_orders text[],
     tenants text[], operations text[], orders text[], order_places integer[], amounts bigint[], currencies text[],
     fingerprints text[], refunds text[], reasons text[], metadatas text[], times_left interval[], layers text[], details text[],
     providers text[], admitted integer[], retentions interval[], key_lengths integer[], lease interval, call_limit interval
@@ -95,7 +94,6 @@ BEGIN
                     THEN 'authorization_mismatch'
                 WHEN r.amount > remainder THEN 'amount_exceeds_refundable'
                 WHEN provider IS NOT NULL AND coalesce(admitted[i], 0) < 1 THEN 'provider_unavailable'
-                WHEN provider IS NOT NULL AND NOT at_providers THEN 'at_provider'
                 ELSE 'claimed' END;
             open[place] := false;
             IF verdict = 'claimed' THEN
@@ -153,9 +151,15 @@ BEGIN
         )
         SELECT (SELECT count(*) FROM claimed) AS claims, (SELECT count(*) FROM claimed c WHERE c.provider IS NOT NULL) AS holds,
             (SELECT count(*) FROM transferred) AS transfers, (SELECT count(*) FROM debit) AS debits,
-            (SELECT count(*) FROM debited) AS orders
+            (SELECT count(*) FROM debited) AS orders,
+            (SELECT array_agg(c.tenant_id) FROM claimed c WHERE c.provider IS NULL) AS tenants,
+            (SELECT array_agg(c.operation_id::text) FROM claimed c WHERE c.provider IS NULL) AS operations
         INTO done;
         PERFORM expect_rows('transfers posted', done.transfers, done.claims), expect_rows('orders debited', done.orders, done.debits);
+
+        IF done.operations IS NOT NULL THEN
+            PERFORM on_refunds_claimed(done.tenants, done.operations, at);
+        END IF;
 
         -- The history of what is held for a provider begins here. A refund without one has none.
         IF done.holds > 0 THEN
@@ -199,5 +203,11 @@ BEGIN
     END IF;
 END $$;
 
-REVOKE ALL ON FUNCTION claim_refunds, expect_rows FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION claim_refunds, expect_rows TO refundd_service;
+-- Hears of the refunds without a provider that tx 1 has just made succeed, in that transaction, each once: for who tells others.
+-- What is at a provider is told by OnEvents instead, when it comes to something.
+CREATE OR REPLACE FUNCTION on_refunds_claimed(tenants text[], operations text[], at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+END $$;
+
+REVOKE ALL ON FUNCTION claim_refunds, expect_rows, on_refunds_claimed FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION claim_refunds, expect_rows, on_refunds_claimed TO refundd_service;

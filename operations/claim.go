@@ -22,7 +22,6 @@ type claimed struct {
 	paymentRef string     // of the payment that a provider is to refund
 	lookFirst  bool       // a history that was lost may have sent it
 	locked     bool       // nothing was done: somebody else holds the order
-	atProvider bool       // nothing was done: its reservation has to be told of
 }
 
 // errSwallowed reports an INSERT that neither made the row nor met another: something in the database took it.
@@ -61,32 +60,8 @@ func (e *Engine) claimPatiently(ctx context.Context, calls []*call) []batch.Resu
 	return apart(e, calls, func(calls []*call) ([]batch.Result[claimed], error) { return e.claim(ctx, calls, true) })
 }
 
-// claim is tx 1. Where others are told of reservations, those are made in a transaction of their own, which tells them before it
-// commits.
+// claim is tx 1. All of it is one message, unless it waits for a lock first.
 func (e *Engine) claim(ctx context.Context, calls []*call, patient bool) ([]batch.Result[claimed], error) {
-	results, err := e.claimOnce(ctx, calls, patient, e.config.OnEvents == nil)
-	if err != nil || e.config.OnEvents == nil {
-		return results, err
-	}
-	var reserving []*call
-	var places []int
-	for i, r := range results {
-		if r.Out.atProvider {
-			reserving, places = append(reserving, calls[i]), append(places, i)
-		}
-	}
-	if len(reserving) == 0 {
-		return results, nil
-	}
-	reserved, err := e.claimOnce(ctx, reserving, patient, true)
-	for i, r := range reserved {
-		results[places[i]] = r
-	}
-	return results, err
-}
-
-// claimOnce runs the transaction. All of it is one message, unless it waits for a lock first, or has to tell of what it reserves.
-func (e *Engine) claimOnce(ctx context.Context, calls []*call, patient, atProviders bool) ([]batch.Result[claimed], error) {
 	results, err := pgtx.InTx(ctx, e.config.Pool, func(tx *pgtx.Tx) ([]batch.Result[claimed], error) {
 		if patient {
 			if err := lockOrder(ctx, tx, calls[0].orderKey()); err != nil {
@@ -99,19 +74,12 @@ func (e *Engine) claimOnce(ctx context.Context, calls []*call, patient, atProvid
 		}
 		results := make([]batch.Result[claimed], len(calls))
 		b := &pgx.Batch{}
-		rows.queue(b, patient, atProviders, func(v verdict) error {
+		rows.queue(b, patient, func(v verdict) error {
 			results[v.place-1] = e.told(calls[v.place-1], v)
 			return nil
 		})
-		if e.config.OnEvents == nil || atProviders {
-			failpoint("reserve.uncommitted")
-		}
-		if e.config.OnEvents == nil || !atProviders {
-			err = tx.CommitWith(ctx, b)
-		} else if err = tx.SendBatch(ctx, b).Close(); err == nil {
-			err = e.announce(ctx, tx, calls, results)
-		}
-		if err != nil {
+		failpoint("reserve.uncommitted")
+		if err := tx.CommitWith(ctx, b); err != nil {
 			return nil, fmt.Errorf("claim keys: %w", err)
 		}
 		return results, nil
@@ -160,8 +128,6 @@ func (e *Engine) told(c *call, v verdict) batch.Result[claimed] {
 		return batch.Result[claimed]{Out: claimed{own: c.row(v), paymentRef: deref(v.paymentRef), lookFirst: v.lookFirst}}
 	case "known":
 		return batch.Result[claimed]{}
-	case "at_provider":
-		return batch.Result[claimed]{Out: claimed{atProvider: true}}
 	case "locked":
 		return batch.Result[claimed]{Out: claimed{locked: true}}
 	case "amount_exceeds_refundable":
@@ -188,20 +154,6 @@ func (c *call) row(v verdict) *Operation {
 		o.State, o.SettledAt = StateSucceeded, &v.at
 	}
 	return o
-}
-
-// announce hands what was reserved to the rooms that follow transitions.
-func (e *Engine) announce(ctx context.Context, tx pgx.Tx, calls []*call, results []batch.Result[claimed]) error {
-	var events []Event
-	for i, c := range calls {
-		if o := results[i].Out.own; o != nil && o.State == StateReserved {
-			events = append(events, Event{
-				TenantID: o.TenantID, OperationID: o.OperationID, Kind: "transition", ToState: ptrTo(StateReserved),
-				Attempt: ptrTo(1), Layer: optional(c.Layer), Actor: ptrTo(ActorCaller), CreatedAt: o.CreatedAt, Detail: c.eventDetail(),
-			})
-		}
-	}
-	return e.tell(ctx, tx, events)
 }
 
 func (c *call) eventDetail() map[string]string {
@@ -274,17 +226,17 @@ func (c *call) timeLeft() time.Duration {
 }
 
 // queue queues the function's call; of each of its rows in turn it tells found.
-func (r *claimRows) queue(b *pgx.Batch, patient, atProviders bool, found func(verdict) error) {
+func (r *claimRows) queue(b *pgx.Batch, patient bool, found func(verdict) error) {
 	lockTenants, lockOrders := make([]string, len(r.orders)), make([]string, len(r.orders))
 	for i, k := range r.orders {
 		lockTenants[i], lockOrders[i] = k.TenantID, k.OrderID
 	}
 	b.Queue(`
 		SELECT place, verdict, at, currency, provider, payment_ref, remainder, coalesce(look_first, false)
-		FROM claim_refunds($1::boolean, $2::boolean, $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
-			$8::integer[], $9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::interval[],
-			$16::text[], $17::text[], $18::text[], $19::integer[], $20::interval[], $21::integer[], $22::interval, $23::interval)`,
-		patient, atProviders, lockTenants, lockOrders,
+		FROM claim_refunds($1::boolean, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
+			$7::integer[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::interval[],
+			$15::text[], $16::text[], $17::text[], $18::integer[], $19::interval[], $20::integer[], $21::interval, $22::interval)`,
+		patient, lockTenants, lockOrders,
 		r.tenants, r.ids, r.orderIDs, r.places, r.amounts, r.currencies, r.fingerprints, r.refunds, r.reasons,
 		r.metadata, r.left, r.layers, r.details, r.providers, r.admitted, r.retentions, r.keyLengths,
 		r.lease, r.callLimit,

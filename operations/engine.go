@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,7 @@ type Config struct {
 	Logger     *slog.Logger                                               // optional
 	Registerer prometheus.Registerer                                      // optional: where the engine's metrics go
 	OnEvents   func(ctx context.Context, tx pgx.Tx, events []Event) error // optional: pure SQL, in the transaction of the events
+	Followed   []State                                                    // transitions to these are what OnEvents is told
 	MaxQueue   int                                                        // refunds that may wait for a transaction; default 4096
 
 	Providers       map[string]ProviderSetup // by the name that orders carry; an order of any other provider is refused
@@ -66,6 +68,12 @@ func (c *Config) validate() error {
 	}
 	if c.MaxQueue < 0 {
 		faults = append(faults, fmt.Errorf("max queue %d is negative", c.MaxQueue))
+	}
+	if (c.OnEvents == nil) != (len(c.Followed) == 0) {
+		faults = append(faults, errors.New("a hook and the states that it follows go together"))
+	}
+	if slices.Contains(c.Followed, StateReserved) {
+		faults = append(faults, errors.New("a reservation is committed by its only message: nobody can be told of it before"))
 	}
 	for name, d := range map[string]time.Duration{
 		"provider timeout": c.ProviderTimeout, "lease": c.Lease, "listing lag": c.ListingLag, "breaker's open time": c.BreakerOpen,

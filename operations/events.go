@@ -3,6 +3,7 @@ package operations
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -37,12 +38,26 @@ func (e *Engine) appendEvents(ctx context.Context, tx pgx.Tx, events []Event) er
 	return e.tell(ctx, tx, events)
 }
 
-// tell hands what happened to the rooms that follow transitions.
+// tell hands what is followed of the events to the rooms that follow it.
 func (e *Engine) tell(ctx context.Context, tx pgx.Tx, events []Event) error {
-	if e.config.OnEvents == nil || len(events) == 0 {
+	if followed := e.followed(events); len(followed) > 0 {
+		return e.config.OnEvents(ctx, tx, followed)
+	}
+	return nil
+}
+
+// followed returns those of the events that OnEvents is to be told.
+func (e *Engine) followed(events []Event) []Event {
+	if e.config.OnEvents == nil {
 		return nil
 	}
-	return e.config.OnEvents(ctx, tx, events)
+	var followed []Event
+	for _, ev := range events {
+		if ev.ToState != nil && slices.Contains(e.config.Followed, *ev.ToState) {
+			followed = append(followed, ev)
+		}
+	}
+	return followed
 }
 
 // queueEvents queues the writing of history.

@@ -20,6 +20,8 @@ func recordEvents(seen *[]operations.Event) func(*operations.Config) {
 			*seen = append(*seen, events...)
 			return nil
 		}
+		c.Followed = []operations.State{operations.StatePending, operations.StateSucceeded, operations.StateFailed,
+			operations.StateNeedsAttention, operations.StateRevoked}
 	}
 }
 

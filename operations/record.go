@@ -121,7 +121,7 @@ func (e *Engine) tx2(ctx context.Context, tx *pgtx.Tx, notes []*note, wait bool)
 		return nil, err
 	}
 	failpoint("record.uncommitted")
-	if e.config.OnEvents == nil {
+	if len(e.followed(events)) == 0 {
 		err = tx.CommitWith(ctx, b)
 	} else if err = tx.SendBatch(ctx, b).Close(); err == nil {
 		err = e.tell(ctx, tx, events)

@@ -144,7 +144,7 @@ func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pg
 		providers[name] = setup
 	}
 	engine, err := operations.New(operations.Config{
-		Pool: pool, Logger: log, Registerer: r, MaxQueue: maxQueue, OnEvents: desk.OnEvents,
+		Pool: pool, Logger: log, Registerer: r, MaxQueue: maxQueue, OnEvents: desk.OnEvents, Followed: followed,
 		Providers: providers, ProviderTimeout: f.ProviderTimeout, Lease: f.Lease,
 		BreakerFailures: f.ProviderBreakerFailures, BreakerOpen: f.ProviderBreakerOpen,
 		ListingLag: given(f.ListingLag), ReservedAge: given(f.ReservedAge), PendingAge: given(f.PendingAge),
@@ -154,6 +154,11 @@ func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pg
 		return nil, fmt.Errorf("make engine: %w", err)
 	}
 	return engine, nil
+}
+
+// followed are the states whose reaching is told to the rooms that follow operations.
+var followed = []operations.State{
+	operations.StatePending, operations.StateSucceeded, operations.StateFailed, operations.StateNeedsAttention,
 }
 
 // given is a duration that was asked for: to the engine, zero means its own default, and it counts in milliseconds.
