@@ -4,20 +4,22 @@ import (
 	"context"
 	"time"
 
+	"refundd/cmd/refundd/internal/fault"
+	"refundd/cmd/refundd/internal/postgres"
 	"refundd/operations"
 )
 
 type afterRestoreCmd struct {
-	database
+	postgres.Database
 	Reach time.Duration `default:"720h" help:"How long from now on what is approved or registered is still taken for what the lost history may have held (default ${default})."`
 }
 
 // Run makes what a lost history may have sent be looked up before its first send, and says what that is.
 func (a afterRestoreCmd) Run(ctx context.Context, c console) error {
 	if a.Reach < 0 {
-		return usage("--reach must not be negative")
+		return fault.Usage("--reach must not be negative")
 	}
-	pool, err := a.open(ctx)
+	pool, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"strconv"
 
+	"refundd/cmd/refundd/internal/fault"
+	"refundd/cmd/refundd/internal/postgres"
 	"refundd/reconcile"
 )
 
 type auditCmd struct {
-	database
+	postgres.Database
 	JSON bool `name:"json" help:"Print one JSON object."`
 }
 
@@ -29,9 +31,9 @@ type auditLie struct {
 	Detail      string `json:"detail"`
 }
 
-// Run proves the books and prints what contradicts them; that ends with errFound.
+// Run proves the books and prints what contradicts them; that ends with fault.ErrFound.
 func (a auditCmd) Run(ctx context.Context, c console) error {
-	pool, err := a.open(ctx)
+	pool, err := a.Open(ctx)
 	if err != nil {
 		return err
 	}
@@ -44,7 +46,7 @@ func (a auditCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if report.LieCount > 0 {
-		return errFound
+		return fault.ErrFound
 	}
 	return nil
 }
@@ -55,7 +57,7 @@ func (a auditCmd) print(c console, r reconcile.Report) error {
 		for _, l := range r.Lies {
 			out.Lies = append(out.Lies, auditLie{string(l.Rule), l.TenantID, l.OrderID, l.OperationID, l.Detail})
 		}
-		return printJSON(c, out)
+		return c.printJSON(out)
 	}
 	verdict := "the books balance"
 	if r.LieCount > 0 {

@@ -13,12 +13,15 @@ import (
 
 	"refundd/access"
 	"refundd/bench"
+	"refundd/cmd/refundd/internal/fault"
+	"refundd/cmd/refundd/internal/postgres"
+	"refundd/cmd/refundd/internal/testbed"
 	"refundd/migrations"
 	"refundd/reconcile"
 )
 
 type benchCmd struct {
-	database
+	postgres.Database
 	Self     bool   `help:"Start all of it: a durable Postgres, a service in a process of its own, for this run alone."`
 	URL      string `name:"url" placeholder:"URL" help:"The deployment to put under load; needs --database-url of the same."`
 	Really   string `placeholder:"DATABASE" help:"The name of its database, to fill that though others' books are in it."`
@@ -45,7 +48,7 @@ func (b benchCmd) mixes() ([]bench.Mix, error) {
 	for _, text := range b.Mix {
 		m, err := bench.ParseMix(text)
 		if err != nil {
-			return nil, usage("--mix: %s", err)
+			return nil, fault.Usage("--mix: %s", err)
 		}
 		mixes = append(mixes, m)
 	}
@@ -81,10 +84,10 @@ func (b benchCmd) check() error {
 	if len(faults) == 0 {
 		return nil
 	}
-	return usage("%s", errors.Join(faults...))
+	return fault.Usage("%s", errors.Join(faults...))
 }
 
-// Run puts a deployment under load and prints what it did; where its answers and its rows differ, that ends with errFound.
+// Run puts a deployment under load and prints what it did; where its answers and its rows differ, that ends with fault.ErrFound.
 func (b benchCmd) Run(ctx context.Context, c console) (err error) {
 	mixes, err := b.mixes()
 	if err != nil {
@@ -93,20 +96,15 @@ func (b benchCmd) Run(ctx context.Context, c console) (err error) {
 	if err := b.check(); err != nil {
 		return err
 	}
-	d := deployment{database: b.database, target: bench.Target{Name: "refundd", URL: b.URL}}
-	if b.AdminURL != "" {
-		d.target.Used = bench.OfMetrics(b.AdminURL)
-	}
-	if b.Self {
-		if d, err = b.deploy(ctx, c); err != nil {
-			return err
-		}
-		defer d.stop()
-	}
-	if err := b.meant(ctx, d); err != nil {
+	bed, err := b.bed(ctx, c)
+	if err != nil {
 		return err
 	}
-	results, proof, err := b.loads(ctx, c, d, mixes)
+	defer bed.Stop()
+	if err := b.meant(ctx, bed); err != nil {
+		return err
+	}
+	results, proof, err := b.loads(ctx, c, bed, mixes)
 	if err != nil && !errors.Is(err, bench.ErrUntrue) {
 		return err
 	}
@@ -114,15 +112,30 @@ func (b benchCmd) Run(ctx context.Context, c console) (err error) {
 		return printed
 	}
 	if err != nil {
-		_, _ = fmt.Fprintf(c.stderr, "refundd: %s\n", sentence(err))
-		return errFound
+		_, _ = fmt.Fprintf(c.stderr, "refundd: %s\n", fault.Sentence(err))
+		return fault.ErrFound
 	}
 	return nil
 }
 
+// bed is the deployment to put under load: the one that was named, or one that is started for this run.
+func (b benchCmd) bed(ctx context.Context, c console) (*testbed.Bed, error) {
+	if b.Self {
+		return testbed.Start(ctx, testbed.Options{
+			Postgres: b.PostgresSetting, Serve: b.ServeFlags, Simulator: b.asks(bench.KindSimulator), Latency: b.SimulatorLatency,
+			Logger: c.log,
+		})
+	}
+	bed := &testbed.Bed{Database: b.Database, Target: bench.Target{Name: "refundd", URL: b.URL}}
+	if b.AdminURL != "" {
+		bed.Target.Used = bench.OfMetrics(b.AdminURL)
+	}
+	return bed, nil
+}
+
 // meant refuses a database with other books than those of earlier benches: what bench writes stays.
-func (b benchCmd) meant(ctx context.Context, d deployment) error {
-	conn, err := d.conn(ctx)
+func (b benchCmd) meant(ctx context.Context, bed *testbed.Bed) error {
+	conn, err := bed.Database.Conn(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,25 +143,23 @@ func (b benchCmd) meant(ctx context.Context, d deployment) error {
 	if err := migrations.Check(ctx, conn); err != nil {
 		return err
 	}
-	t, err := look(ctx, conn, "bench-%", "")
-	if err != nil {
-		return err
-	}
-	return t.refusal("bench", "books that stay", b.Really)
+	return postgres.Meant(ctx, conn, postgres.Intent{
+		Command: "bench", Writes: "books that stay", Tenants: "bench-%", Really: b.Really,
+	})
 }
 
 // loads runs every round of every load, and proves answers and books after each load.
-func (b benchCmd) loads(ctx context.Context, c console, d deployment, mixes []bench.Mix) (
+func (b benchCmd) loads(ctx context.Context, c console, bed *testbed.Bed, mixes []bench.Mix) (
 	results []bench.Result, total bench.Proof, err error,
 ) {
-	pool, err := d.open(ctx)
+	pool, err := bed.Database.Open(ctx)
 	if err != nil {
 		return nil, total, err
 	}
 	defer pool.Close()
 	progress := progressTo(c)
 	defer progress("")
-	runner, err := b.runner(ctx, pool, d, progress)
+	runner, err := b.runner(ctx, pool, bed, progress)
 	if err != nil {
 		return nil, total, err
 	}
@@ -156,12 +167,12 @@ func (b benchCmd) loads(ctx context.Context, c console, d deployment, mixes []be
 		for _, connections := range b.Connections {
 			load := bench.Load{Mix: mix, Connections: connections, Rate: b.Rate, Warmup: b.Warmup, Duration: b.Duration}
 			for range b.Rounds {
-				result, err := runner.Run(ctx, d.target, load)
+				result, err := runner.Run(ctx, bed.Target, load)
 				if err != nil {
 					return results, total, err
 				}
 				results = append(results, result)
-				d.emptyLog()
+				bed.EmptyLog()
 			}
 			progress("proving rows and books")
 			proof, err := runner.Check(ctx)
@@ -175,7 +186,7 @@ func (b benchCmd) loads(ctx context.Context, c console, d deployment, mixes []be
 }
 
 // runner makes the tenant, its key and its rows.
-func (b benchCmd) runner(ctx context.Context, pool *pgxpool.Pool, d deployment, progress func(string)) (*bench.Bench, error) {
+func (b benchCmd) runner(ctx context.Context, pool *pgxpool.Pool, bed *testbed.Bed, progress func(string)) (*bench.Bench, error) {
 	keys, err := access.New(access.Config{Pool: pool})
 	if err != nil {
 		return nil, err
@@ -189,7 +200,7 @@ func (b benchCmd) runner(ctx context.Context, pool *pgxpool.Pool, d deployment, 
 		return nil, accessFault(err)
 	}
 	return bench.New(ctx, bench.Config{
-		Pool: pool, TenantID: tenant, Secret: secret, Progress: progress, Audit: proveBooks(pool), Provider: d.provider,
+		Pool: pool, TenantID: tenant, Secret: secret, Progress: progress, Audit: proveBooks(pool), Provider: bed.Provider,
 		Scale: bench.Scale{Orders: b.Orders, Executed: b.Executed, Random: b.IDs == "random"},
 	})
 }
@@ -222,4 +233,20 @@ func progressTo(c console) func(string) {
 			last = time.Now()
 		}
 	}
+}
+
+func (b benchCmd) print(c console, summaries []bench.Summary, p bench.Proof, untrue error) error {
+	if b.JSON {
+		text := ""
+		if untrue != nil {
+			text = fault.Sentence(untrue)
+		}
+		return c.printJSON(bench.NewReport(summaries, p, text))
+	}
+	if err := bench.Print(c.stdout, summaries); err != nil {
+		return err
+	}
+	c.printf("%d refunds were acknowledged; %d rows were found, %d of them without an answer; %d are missing, %d unexplained\n",
+		p.Acknowledged, p.Rows, p.Unheard, p.Missing, p.Unexplained)
+	return nil
 }

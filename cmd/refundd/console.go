@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"refundd/internal/logpipe"
@@ -51,6 +53,15 @@ func (c console) unhurried() (waitless console, flush func()) {
 
 // printf writes to the command's result. A reader that went away is no fault of the command's.
 func (c console) printf(format string, args ...any) { _, _ = fmt.Fprintf(c.stdout, format, args...) }
+
+// printJSON writes one JSON object as the command's result.
+func (c console) printJSON(v any) error {
+	if err := json.MarshalWrite(c.stdout, v, jsontext.WithIndent("  ")); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	c.printf("\n")
+	return nil
+}
 
 // lostLines counts what no reader of the log will see.
 func (c console) lostLines() prometheus.Collector {

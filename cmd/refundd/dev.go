@@ -3,23 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
+	"log/slog"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"refundd/access"
-)
-
-// A stop takes less than 5 s, all together.
-const (
-	devGrace    = 2 * time.Second         // for requests in flight
-	devPatience = 2500 * time.Millisecond // for what still waits in Postgres; then its sessions are ended
-	devStop     = 4500 * time.Millisecond // for all of it; Postgres is killed then, and recovers at the next start
+	"refundd/cmd/refundd/internal/dev"
+	"refundd/cmd/refundd/internal/postgres"
 )
 
 type devCmd struct {
-	database
+	postgres.Database
 	serviceFlags
 	Addr      string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the API is served (default ${default}; port 0 takes a free one)."`
 	Data      string `default:".refundd" placeholder:"FOLDER" help:"Where the Postgres of its own, keys, the policy, the simulator's books and dev.json are kept (default ${default})."`
@@ -33,11 +24,11 @@ func (d devCmd) Run(ctx context.Context, c console) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	folder, err := openFolder(d.Data)
+	folder, err := dev.OpenFolder(d.Data)
 	if err != nil {
 		return err
 	}
-	defer folder.close()
+	defer folder.Close()
 	c, flush := c.unhurried()
 	defer flush()
 	serves := false
@@ -48,22 +39,22 @@ func (d devCmd) Run(ctx context.Context, c console) error {
 	return err
 }
 
-func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder, serves *bool) error {
+func (d devCmd) runIn(ctx context.Context, c console, folder *dev.Folder, serves *bool) error {
 	public, admin, err := listenBoth(ctx, d.Addr, d.AdminAddr)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = errors.Join(public.Close(), admin.Close()) }() // for the ways out that do not serve
-	postgres, err := d.openPostgres(ctx, folder, c.log)
+	owner, err := dev.OpenPostgres(ctx, folder, dev.PostgresOptions{URL: d.DatabaseURL, Really: d.Really, Logger: c.log})
 	if err != nil {
 		return err
 	}
-	defer postgres.stop()
-	secrets, err := folder.secrets()
+	defer owner.Stop()
+	secrets, err := folder.Secrets()
 	if err != nil {
 		return err
 	}
-	pool, err := postgres.login(ctx, secrets, d.PoolSize)
+	pool, err := owner.Connect(ctx, secrets, d.PoolSize)
 	if err != nil {
 		return err
 	}
@@ -72,9 +63,9 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder, serves 
 	if err != nil {
 		return err
 	}
-	defer simulator.close()
+	defer simulator.Close()
 	if d.Policy == "" {
-		if d.Policy, err = folder.policy(); err != nil {
+		if d.Policy, err = folder.Policy(); err != nil {
 			return err
 		}
 	}
@@ -82,63 +73,41 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *devFolder, serves 
 	if err != nil {
 		return err
 	}
-	if err := postgres.prepare(ctx, service, folder, &secrets); err != nil {
+	if err := owner.Seed(ctx, service.engine, service.keys, folder, &secrets); err != nil {
 		return err
 	}
-	record := devRecord{
-		URL: reachable(public), AdminURL: reachable(admin), DatabaseURL: libpqURL(postgres.url), TenantID: devTenant, APIKey: secrets.APIKey,
+	record := dev.Record{
+		URL: reachable(public), AdminURL: reachable(admin), DatabaseURL: postgres.LibpqURL(owner.DatabaseURL),
+		TenantID: dev.Tenant, APIKey: secrets.APIKey,
 	}
 	if d.SimulatorURL != "" {
 		record.SimulatorURL = &d.SimulatorURL
 	}
-	defer func() { _ = folder.forget() }()
+	defer func() { _ = folder.Forget() }()
 	serving := func() error {
 		*serves = true
-		if err := folder.announce(record); err != nil {
+		if err := folder.Announce(record); err != nil {
 			return err
 		}
-		c.printf("%s", tour(record))
+		c.printf("%s", dev.Tour(record))
 		return nil
 	}
-	return simulator.guard(ctx, func(ctx context.Context) error {
-		return postgres.guard(ctx, secrets.Role, func(ctx context.Context) error {
-			return service.run(ctx, public, admin, devGrace, serving)
+	return simulator.Guard(ctx, func(ctx context.Context) error {
+		return owner.Guard(ctx, secrets.Role, func(ctx context.Context) error {
+			return service.run(ctx, public, admin, dev.Grace, serving)
 		})
 	})
 }
 
-// login makes the service's role and answers a pool that works as it.
-func (p *devPostgres) login(ctx context.Context, s devSecrets, size int32) (*pgxpool.Pool, error) {
-	if err := p.createRole(ctx, s); err != nil {
-		return nil, err
+// openSimulator takes a free port for a simulator and makes it the provider, unless there is to be none or another one.
+func (d *devCmd) openSimulator(ctx context.Context, folder *dev.Folder, log *slog.Logger) (*dev.Simulator, error) {
+	if !d.Simulator || d.SimulatorURL != "" {
+		return nil, nil
 	}
-	config, err := database{p.url}.serveConfig(size)
+	listener, err := listen(ctx, "--simulator", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	config.ConnConfig.User, config.ConnConfig.Password = s.Role, s.Password
-	return connect(ctx, config)
-}
-
-// prepare makes tenant, key and samples where they are not there yet. The service itself may not let anybody in.
-func (p *devPostgres) prepare(ctx context.Context, s *service, folder *devFolder, secrets *devSecrets) error {
-	return database{p.url}.withKeys(ctx, func(keys *access.Keys) error {
-		err := keys.CreateTenant(ctx, devTenant, true)
-		if err != nil && !errors.Is(err, access.ErrTenantExists) {
-			return err
-		}
-		if err := seed(ctx, s.engine); err != nil {
-			return fmt.Errorf("seed: %w", err)
-		}
-		_, err = s.keys.Authenticate(ctx, secrets.APIKey) // the folder may have met another database
-		if err == nil || !errors.Is(err, access.ErrUnauthenticated) {
-			return err
-		}
-		secret, _, err := keys.CreateKey(ctx, access.NewKey{TenantID: devTenant, Scopes: access.AllScopes()})
-		if err != nil {
-			return err
-		}
-		secrets.APIKey = secret
-		return folder.keep(*secrets)
-	})
+	d.SimulatorURL = reachable(listener)
+	return dev.NewSimulator(listener, folder, log), nil
 }

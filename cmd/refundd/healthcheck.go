@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"time"
+
+	"refundd/cmd/refundd/internal/fault"
 )
 
 const healthTimeout = 3 * time.Second
@@ -31,7 +33,7 @@ func (h healthcheckCmd) Run(ctx context.Context) error {
 	}
 	response, err := (&http.Client{Transport: &http.Transport{}}).Do(request) // which asks no proxy
 	if err != nil {
-		return &fault{text: "unhealthy: no answer from " + base.Host, cause: err}
+		return fault.New(err, "unhealthy: no answer from %s", base.Host)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode != http.StatusOK {
@@ -47,7 +49,7 @@ func (h healthcheckCmd) base(ctx context.Context) (*url.URL, error) {
 	}
 	base, err := url.Parse(h.URL)
 	if err != nil || base.Host == "" || (base.Scheme != "http" && base.Scheme != "https") {
-		return nil, usage("--url must be an address such as http://127.0.0.1:8080")
+		return nil, fault.Usage("--url must be an address such as http://127.0.0.1:8080")
 	}
 	return base, nil
 }
@@ -57,11 +59,11 @@ func (h healthcheckCmd) base(ctx context.Context) (*url.URL, error) {
 func listeningOn(ctx context.Context, addr string) (*url.URL, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, usage("--addr takes HOST:PORT such as 127.0.0.1:8080, not %q", addr)
+		return nil, fault.Usage("--addr takes HOST:PORT such as 127.0.0.1:8080, not %q", addr)
 	}
 	number, err := net.DefaultResolver.LookupPort(ctx, "tcp", port)
 	if err != nil || number == 0 {
-		return nil, usage("--addr %s: the port is a number from 1 to 65535 here", addr)
+		return nil, fault.Usage("--addr %s: the port is a number from 1 to 65535 here", addr)
 	}
 	switch ip := net.ParseIP(host); {
 	case host == "":

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"refundd/access"
+	"refundd/cmd/refundd/internal/postgres"
 )
 
 type keysCmd struct {
@@ -19,7 +20,7 @@ type keysCmd struct {
 }
 
 type keysCreateCmd struct {
-	database
+	postgres.Database
 	Tenant string         `required:"" placeholder:"T" help:"Whose key it is."`
 	Scopes []access.Scope `required:"" placeholder:"A,B" help:"What it may do: orders:write, authorizations:write, refunds:write, refunds:resolve, refunds:request, read."`
 	TTL    *time.Duration `name:"ttl" placeholder:"DURATION" help:"How long it lives, such as 720h (default for ever)."`
@@ -27,7 +28,7 @@ type keysCreateCmd struct {
 
 // Run prints the secret of a new key.
 func (k keysCreateCmd) Run(ctx context.Context, c console) error {
-	return k.withKeys(ctx, func(keys *access.Keys) error {
+	return k.WithKeys(ctx, func(keys *access.Keys) error {
 		secret, key, err := keys.CreateKey(ctx, access.NewKey{TenantID: k.Tenant, Scopes: k.Scopes, TTL: k.TTL})
 		if err != nil {
 			return accessFault(err)
@@ -49,13 +50,13 @@ func printSecret(c console, secret string, key access.Key) {
 }
 
 type keysListCmd struct {
-	database
+	postgres.Database
 	Tenant string `placeholder:"T" help:"Of this tenant only."`
 }
 
 // Run prints one line per key, ended ones included.
 func (k keysListCmd) Run(ctx context.Context, c console) error {
-	return k.withKeys(ctx, func(keys *access.Keys) error {
+	return k.WithKeys(ctx, func(keys *access.Keys) error {
 		tenants := []access.Tenant{{TenantID: k.Tenant}}
 		if k.Tenant == "" {
 			all, err := keys.ListTenants(ctx)
@@ -81,13 +82,13 @@ func (k keysListCmd) Run(ctx context.Context, c console) error {
 }
 
 type keysRevokeCmd struct {
-	database
+	postgres.Database
 	KeyID string `arg:"" help:"The key's id, as keys list shows it."`
 }
 
 // Run ends a key and prints its id.
 func (k keysRevokeCmd) Run(ctx context.Context, c console) error {
-	return k.withKeys(ctx, func(keys *access.Keys) error {
+	return k.WithKeys(ctx, func(keys *access.Keys) error {
 		if err := keys.RevokeKey(ctx, k.KeyID); err != nil {
 			return accessFault(err)
 		}
@@ -97,14 +98,14 @@ func (k keysRevokeCmd) Run(ctx context.Context, c console) error {
 }
 
 type keysRotateCmd struct {
-	database
+	postgres.Database
 	KeyID string        `arg:"" help:"The key to replace."`
 	Grace time.Duration `default:"0s" help:"How long the old one still works (default not at all)."`
 }
 
 // Run prints the secret of the key that takes over.
 func (k keysRotateCmd) Run(ctx context.Context, c console) error {
-	return k.withKeys(ctx, func(keys *access.Keys) error {
+	return k.WithKeys(ctx, func(keys *access.Keys) error {
 		secret, key, err := keys.RotateKey(ctx, k.KeyID, k.Grace)
 		if err != nil {
 			return accessFault(err)

@@ -10,6 +10,8 @@ import (
 	"os"
 	"strings"
 
+	"refundd/cmd/refundd/internal/fault"
+	"refundd/cmd/refundd/internal/postgres"
 	"refundd/migrations"
 )
 
@@ -21,7 +23,7 @@ type loginCmd struct {
 }
 
 type loginCreateCmd struct {
-	database
+	postgres.Database
 	Name          string `required:"" help:"The login, such as refundd."`
 	Role          string `enum:"service,operator" default:"service" help:"What it may do: service (serve, reconcile) or operator (tenants, keys, show, audit); default ${default}."`
 	PasswordStdin bool   `help:"Read its password from stdin, up to the first line end. Else it is that of REFUNDD_LOGIN_PASSWORD, or the one that it has, or a new one, which is printed."`
@@ -30,13 +32,13 @@ type loginCreateCmd struct {
 // Run makes the login. A password that it had to make up is printed alone on stdout.
 func (l loginCreateCmd) Run(ctx context.Context, c console, env lookup) error {
 	if l.Name == "" || len(l.Name) > 63 || strings.ContainsRune(l.Name, 0) {
-		return usage("--name takes a name of 1 to 63 bytes")
+		return fault.Usage("--name takes a name of 1 to 63 bytes")
 	}
 	login := migrations.Login{Name: l.Name, Role: migrations.Service, Password: env(loginPassword)}
 	if l.Role == "operator" {
 		login.Role = migrations.Operator
 	}
-	conn, err := l.conn(ctx)
+	conn, err := l.Conn(ctx)
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func (l loginCreateCmd) Run(ctx context.Context, c console, env lookup) error {
 		login.Password = rand.Text()
 	}
 	if err := migrations.MakeLogin(ctx, conn, login); err != nil {
-		return loginFault(err)
+		return postgres.LoginFault(err)
 	}
 	if made {
 		c.printf("%s\n", login.Password)
@@ -72,21 +74,7 @@ func readPassword(r io.Reader) (string, error) {
 	}
 	password := strings.TrimRight(line, "\r\n")
 	if password == "" {
-		return "", usage("--password-stdin: there is no password on stdin")
+		return "", fault.Usage("--password-stdin: there is no password on stdin")
 	}
 	return password, nil
-}
-
-// loginFault says what an administrator has to do.
-func loginFault(err error) error {
-	switch {
-	case errors.Is(err, migrations.ErrRolesMissing):
-		return &fault{text: "the roles of refundd do not exist yet; run: refundd migrate up", cause: err}
-	case errors.Is(err, migrations.ErrMayNotCreateLogin):
-		return &fault{text: "the login in DATABASE_URL may not create logins, or not give them refundd's roles: " +
-			"use one of an administrator, who has CREATEROLE and made these roles", cause: err}
-	case errors.Is(err, migrations.ErrLoginTaken):
-		return &fault{text: err.Error(), cause: err}
-	}
-	return err
 }

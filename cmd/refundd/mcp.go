@@ -14,6 +14,7 @@ import (
 	"refundd/agent"
 	"refundd/api"
 	"refundd/client"
+	"refundd/cmd/refundd/internal/fault"
 )
 
 type mcpCmd struct {
@@ -35,7 +36,7 @@ func (m mcpCmd) Run(ctx context.Context, c console) error {
 		return m.serve(ctx, c.log, tools)
 	}
 	if m.APIKey == "" {
-		return usage("refundd mcp needs a key: set REFUNDD_API_KEY")
+		return fault.Usage("refundd mcp needs a key: set REFUNDD_API_KEY")
 	}
 	err = tools.Server().Run(ctx, &mcp.StdioTransport{})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, mcp.ErrConnectionClosed) {
@@ -51,7 +52,7 @@ func (m mcpCmd) tools(log *slog.Logger) (*agent.Tools, error) {
 	}
 	service, err := client.New(client.Config{BaseURL: m.ServerURL, APIKey: key, Deadline: m.Deadline})
 	if err != nil {
-		return nil, usage("%s", err)
+		return nil, fault.Usage("%s", err)
 	}
 	return agent.New(agent.Config{Client: service, Logger: log, Version: thisBuild().version, Confirm: m.Confirm})
 }
@@ -60,10 +61,10 @@ func (m mcpCmd) tools(log *slog.Logger) (*agent.Tools, error) {
 func (m mcpCmd) serve(ctx context.Context, log *slog.Logger, tools *agent.Tools) error {
 	host, _, err := net.SplitHostPort(m.Addr)
 	if err != nil {
-		return usage("--addr takes HOST:PORT such as 127.0.0.1:8090, not %q", m.Addr)
+		return fault.Usage("--addr takes HOST:PORT such as 127.0.0.1:8090, not %q", m.Addr)
 	}
 	if ip := net.ParseIP(host); !m.AllowRemote && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return usage("--addr %s can be reached from other machines: say --allow-remote, and put TLS in front of it", m.Addr)
+		return fault.Usage("--addr %s can be reached from other machines: say --allow-remote, and put TLS in front of it", m.Addr)
 	}
 	listener, err := listen(ctx, "--addr", m.Addr)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"refundd/cmd/refundd/internal/postgres"
 	"refundd/migrations"
 )
 
@@ -13,35 +14,35 @@ type migrateCmd struct {
 	Version migrateVersionCmd `cmd:"" help:"Print the schema's version."`
 }
 
-type migrateUpCmd struct{ database }
+type migrateUpCmd struct{ postgres.Database }
 
 // Run brings the schema to this program's version.
 func (m migrateUpCmd) Run(ctx context.Context, c console) error {
-	return m.migrate(ctx, c, migrations.Up)
+	return migrate(ctx, c, m.Database, migrations.Up)
 }
 
 type migrateDownCmd struct {
-	database
+	postgres.Database
 	Really string `placeholder:"DATABASE" help:"The database's name, to destroy the books that it holds."`
 }
 
 // Run removes every table of refundd's; one with rows only where its database is named.
 func (m migrateDownCmd) Run(ctx context.Context, c console) error {
-	return m.migrate(ctx, c, func(ctx context.Context, url string) error {
+	return migrate(ctx, c, m.Database, func(ctx context.Context, url string) error {
 		return migrations.DownWithBooks(ctx, url, m.Really)
 	})
 }
 
-type migrateVersionCmd struct{ database }
+type migrateVersionCmd struct{ postgres.Database }
 
 // Run prints the schema's version.
 func (m migrateVersionCmd) Run(ctx context.Context, c console) error {
-	return m.migrate(ctx, c, func(context.Context, string) error { return nil })
+	return migrate(ctx, c, m.Database, func(context.Context, string) error { return nil })
 }
 
 // migrate moves the schema and prints the version it is at then, 0 where there is none.
-func (d database) migrate(ctx context.Context, c console, move func(ctx context.Context, url string) error) error {
-	conn, err := d.conn(ctx)
+func migrate(ctx context.Context, c console, d postgres.Database, move func(ctx context.Context, url string) error) error {
+	conn, err := d.Conn(ctx)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"refundd/cmd/refundd/internal/fault"
 	"refundd/escalations"
 )
 
@@ -27,7 +28,7 @@ func (f policyFlags) policy() (*escalations.Policy, error) {
 func readPolicy(path string) (*escalations.Policy, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, &fault{text: "the policy file " + path + " cannot be opened", cause: err}
+		return nil, fault.New(err, "the policy file %s cannot be opened", path)
 	}
 	defer func() { _ = file.Close() }()
 	p, err := escalations.ReadPolicy(file)
@@ -57,7 +58,7 @@ func (f policyFlags) reload(log *slog.Logger, desk *escalations.Desk) {
 	}
 	p, err := f.policy()
 	if err != nil {
-		log.Error("policy not read: the one before stays in force", "error", sentence(err))
+		log.Error("policy not read: the one before stays in force", "error", fault.Sentence(err))
 		return
 	}
 	desk.SetPolicy(p)

@@ -5,12 +5,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"refundd/cmd/refundd/internal/dev"
 )
 
 // What a policy decides and where it is silent is explained; what is no policy exits 1, in words.
 func TestPolicyCheck(t *testing.T) {
 	t.Parallel()
-	good := string(devPolicy)
+	good := dev.SamplePolicy
 	for name, c := range map[string]struct {
 		text, says string
 		code       int

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"refundd/cmd/refundd/internal/fault"
 	"refundd/escalations"
 	"refundd/operations"
 	"refundd/provider/simulator"
@@ -108,7 +109,7 @@ func wrongUse(faults []error) error {
 	for i, err := range faults {
 		texts[i] = err.Error()
 	}
-	return usage("%s", strings.Join(texts, "; "))
+	return fault.Usage("%s", strings.Join(texts, "; "))
 }
 
 // providers are those that orders may name, as far as it is known where they are.
@@ -137,7 +138,7 @@ func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pg
 ) {
 	providers, err := f.providers()
 	if err != nil {
-		return nil, usage("%s", err)
+		return nil, fault.Usage("%s", err)
 	}
 	for name, setup := range providers {
 		setup.Provider = interruptible{setup.Provider, cut}

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"refundd/api"
+	"refundd/cmd/refundd/internal/fault"
+	"refundd/cmd/refundd/internal/postgres"
 	"refundd/reconcile"
 )
 
@@ -25,7 +27,7 @@ type requestFlags struct {
 }
 
 type reconcileCmd struct {
-	database
+	postgres.Database
 	providerFlags
 	requestFlags
 	Every       time.Duration `default:"0" help:"Run again and again with this period, until told to stop; 0 runs once."`
@@ -61,18 +63,18 @@ func (r reconcileCmd) check() error {
 const minPeriod = 100 * time.Millisecond
 
 // Run finds out what became of the operations that are due, once or until it is told to stop; then it finishes what it has
-// in hand. It ends with errFound where it put an operation in front of a human.
+// in hand. It ends with fault.ErrFound where it put an operation in front of a human.
 func (r reconcileCmd) Run(ctx context.Context, c console) error {
 	if err := r.check(); err != nil {
 		return err
 	}
 	c, flush := c.unhurried()
 	defer flush()
-	config, err := r.serveConfig(r.PoolSize)
+	config, err := r.ServeConfig(r.PoolSize)
 	if err != nil {
 		return err
 	}
-	pool, err := connect(ctx, config)
+	pool, err := postgres.Connect(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -144,10 +146,10 @@ func (r reconcileCmd) work(ctx context.Context, c console, job *reconcile.Job) e
 	var found error
 	job.Loop(ctx, r.Every, func(s reconcile.Summary, err error) {
 		if err != nil {
-			c.log.Error("reconciliation failed", "error", sentence(err))
+			c.log.Error("reconciliation failed", "error", fault.Sentence(err))
 		}
 		if forHuman(s) {
-			found = errFound
+			found = fault.ErrFound
 		}
 		_ = printSummary(c, s, err) // a reader that went away does not end the loop
 	})
@@ -160,9 +162,9 @@ func verdict(s reconcile.Summary, err error) error {
 	case err != nil:
 		return err
 	case forHuman(s):
-		return errFound
+		return fault.ErrFound
 	case s.Errors > 0:
-		return &fault{text: fmt.Sprintf("what became of %d operations could not be recorded: they are looked up again", s.Errors)}
+		return fault.New(nil, "what became of %d operations could not be recorded: they are looked up again", s.Errors)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"refundd/cmd/refundd/internal/fault"
+
 	"github.com/alecthomas/kong"
 )
 
@@ -48,14 +50,14 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if err == nil {
 		return exitClean
 	}
-	if errors.Is(err, errFound) {
+	if errors.Is(err, fault.ErrFound) {
 		return exitFound
 	}
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = &fault{text: "interrupted", cause: err}
+		err = fault.New(err, "interrupted")
 	}
-	_, _ = fmt.Fprintf(c.stderr, "refundd: %s\n", sentence(err))
-	if errors.Is(err, errUsage) {
+	_, _ = fmt.Fprintf(c.stderr, "refundd: %s\n", fault.Sentence(err))
+	if errors.Is(err, fault.ErrUsage) {
 		return exitUsage
 	}
 	return exitFailed
@@ -81,7 +83,7 @@ func dispatch(ctx context.Context, args []string, getenv func(string) string, c 
 		return nil
 	}
 	if err != nil {
-		return usage("%s (see refundd --help)", foreign(err))
+		return fault.Usage("%s (see refundd --help)", fault.Foreign(err))
 	}
 	warnOfVariables(c, parser.Model.Node, os.Environ())
 	return command.Run()

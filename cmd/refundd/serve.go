@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"refundd/cmd/refundd/internal/fault"
+	"refundd/cmd/refundd/internal/postgres"
 )
 
 // maxDrain leaves time to answer what came last.
 const maxDrain = 20 * time.Second
 
 type serveCmd struct {
-	database
+	postgres.Database
 	serviceFlags
 	Addr string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the API is served (default ${default}; port 0 takes a free one, logged)."`
 
@@ -23,10 +26,10 @@ func (s serveCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if s.DrainDelay < 0 || s.DrainDelay > maxDrain {
-		return usage("--drain-delay must be from 0 to %s: all of a stop takes %s", maxDrain, serveGrace)
+		return fault.Usage("--drain-delay must be from 0 to %s: all of a stop takes %s", maxDrain, serveGrace)
 	}
 	collectSeldom()
-	config, err := s.serveConfig(s.PoolSize)
+	config, err := s.ServeConfig(s.PoolSize)
 	if err != nil {
 		return err
 	}
@@ -35,7 +38,7 @@ func (s serveCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer func() { _ = errors.Join(public.Close(), admin.Close()) }() // for the ways out that do not serve
-	pool, err := connect(ctx, config)
+	pool, err := postgres.Connect(ctx, config)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@ import (
 
 	"refundd/access"
 	"refundd/api"
+	"refundd/cmd/refundd/internal/fault"
 	"refundd/escalations"
 	"refundd/internal/halfclose"
 	"refundd/operations"
@@ -228,7 +229,7 @@ func (s *service) reconcile(ctx context.Context) {
 	}
 	s.job.Loop(ctx, s.every, func(r reconcile.Summary, err error) {
 		if err != nil {
-			s.log.Error("reconciliation failed", "error", sentence(err))
+			s.log.Error("reconciliation failed", "error", fault.Sentence(err))
 		}
 		if r.Claimed > 0 {
 			s.log.Info("reconciled", "summary", runSummary(r))
@@ -294,15 +295,15 @@ func listenBoth(ctx context.Context, addr, adminAddr string) (public, admin net.
 func listen(ctx context.Context, flag, addr string) (net.Listener, error) {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return nil, usage("%s takes HOST:PORT such as 127.0.0.1:8080, not %q", flag, addr)
+		return nil, fault.Usage("%s takes HOST:PORT such as 127.0.0.1:8080, not %q", flag, addr)
 	}
 	if _, err := net.DefaultResolver.LookupPort(ctx, "tcp", port); err != nil {
-		return nil, usage("%s %s: the port is a number from 0 to 65535", flag, addr)
+		return nil, fault.Usage("%s %s: the port is a number from 0 to 65535", flag, addr)
 	}
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, listenFault(flag, addr, err)
+		return nil, fault.Listen(flag, addr, err)
 	}
 	return listener, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"refundd/cmd/refundd/internal/show"
 	"refundd/test/testdb"
 )
 
@@ -43,7 +44,7 @@ func TestShow_TellsWhatTheProviderShows(t *testing.T) {
 	silent := append(slices.Clip(env), "REFUNDD_SIMULATOR_URL=http://"+silentServer(t))
 	began := time.Now()
 	shows(silent, "  simulator  unknown: it gave no answer")
-	if took := time.Since(began); took > askLimit+3*time.Second {
+	if took := time.Since(began); took > show.AskLimit+3*time.Second {
 		t.Errorf("it takes %v to say so", took)
 	}
 

@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"refundd/access"
+	"refundd/cmd/refundd/internal/fault"
+	"refundd/cmd/refundd/internal/postgres"
 )
 
 type tenantsCmd struct {
@@ -19,14 +21,14 @@ type tenantsCmd struct {
 }
 
 type tenantsCreateCmd struct {
-	database
+	postgres.Database
 	Tenant               string `required:"" placeholder:"T" help:"Its id: 1 to 63 characters of a-z, 0-9 and -."`
 	RequireAuthorization bool   `default:"true" negatable:"" help:"Refuse refunds that nobody approved (default true)."`
 }
 
 // Run adds a tenant and prints its id.
 func (t tenantsCreateCmd) Run(ctx context.Context, c console) error {
-	return t.withKeys(ctx, func(keys *access.Keys) error {
+	return t.WithKeys(ctx, func(keys *access.Keys) error {
 		if err := keys.CreateTenant(ctx, t.Tenant, t.RequireAuthorization); err != nil {
 			return accessFault(err)
 		}
@@ -35,11 +37,11 @@ func (t tenantsCreateCmd) Run(ctx context.Context, c console) error {
 	})
 }
 
-type tenantsListCmd struct{ database }
+type tenantsListCmd struct{ postgres.Database }
 
 // Run prints one line per tenant.
 func (t tenantsListCmd) Run(ctx context.Context, c console) error {
-	return t.withKeys(ctx, func(keys *access.Keys) error {
+	return t.WithKeys(ctx, func(keys *access.Keys) error {
 		tenants, err := keys.ListTenants(ctx)
 		if err != nil {
 			return accessFault(err)
@@ -53,33 +55,19 @@ func (t tenantsListCmd) Run(ctx context.Context, c console) error {
 	})
 }
 
-// withKeys opens the room of tenants and keys for one act.
-func (d database) withKeys(ctx context.Context, act func(*access.Keys) error) error {
-	pool, err := d.open(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	keys, err := access.New(access.Config{Pool: pool})
-	if err != nil {
-		return err
-	}
-	return act(keys)
-}
-
 // accessFault tells what the caller asked wrongly from what failed.
 func accessFault(err error) error {
 	for _, wrong := range []error{access.ErrInvalidTenantID, access.ErrInvalidLifetime} {
 		if errors.Is(err, wrong) {
-			return usage("%s", wrong)
+			return fault.Usage("%s", wrong)
 		}
 	}
 	if errors.Is(err, access.ErrInvalidScope) {
-		return usage("--scopes takes a comma-separated list of %s", scopeNames())
+		return fault.Usage("--scopes takes a comma-separated list of %s", scopeNames())
 	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == pgerrcode.InsufficientPrivilege {
-		return &fault{text: "the login in DATABASE_URL may not do this: use the owner, or a login of " +
-			"refundd login create --role operator", cause: err}
+		return fault.New(err, "the login in DATABASE_URL may not do this: use the owner, or a login of "+
+			"refundd login create --role operator")
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"bytes"
@@ -29,16 +29,8 @@ func (l line) moment() time.Time {
 	return at
 }
 
-func printJSON(c console, v any) error {
-	if err := json.MarshalWrite(c.stdout, v, jsontext.WithIndent("  ")); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	c.printf("\n")
-	return nil
-}
-
-// printRecord writes a record for a person: what is true first, then the rows, then what happened in its order.
-func printRecord(w io.Writer, r record) error {
+// Print writes a record for a person: what is true first, then the rows, then what happened in its order.
+func Print(w io.Writer, r Record) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	_, _ = fmt.Fprintf(out, "Operation %s of tenant %s: %s\n", r.OperationID, r.TenantID, headline(r))
 	if r.Warning != nil {
@@ -72,7 +64,7 @@ func printRecord(w io.Writer, r record) error {
 }
 
 // headline says where the operation stands and what that means for the money.
-func headline(r record) string {
+func headline(r Record) string {
 	stands := member(r.Operation, "state")
 	switch {
 	case stands != "":
@@ -85,7 +77,7 @@ func headline(r record) string {
 }
 
 // moneyMoved is what the rows say of the money.
-func (r record) moneyMoved() operations.MoneyMoved {
+func (r Record) moneyMoved() operations.MoneyMoved {
 	if state := member(r.Operation, "state"); state != "" {
 		return operations.State(state).MoneyMoved()
 	}
@@ -93,7 +85,7 @@ func (r record) moneyMoved() operations.MoneyMoved {
 }
 
 // printTimeline lists transfers and events by time.
-func printTimeline(out io.Writer, r record) error {
+func printTimeline(out io.Writer, r Record) error {
 	lines := make([]line, 0, len(r.Transfers)+len(r.Events))
 	for _, t := range r.Transfers {
 		text := fmt.Sprintf("transfer %s\t%s to %s, %s %s", member(t, "kind"), member(t, "debit_account"),

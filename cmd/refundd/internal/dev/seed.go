@@ -1,14 +1,19 @@
-package main
+package dev
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
+	"refundd/access"
 	"refundd/operations"
 )
 
-const devTenant = "dev"
+// Tenant is whose the samples are.
+const Tenant = "dev"
+
+// simulatorName is the provider of some of them.
+const simulatorName = "simulator"
 
 // sampleOrder is a captured payment that dev starts with.
 type sampleOrder struct {
@@ -32,8 +37,8 @@ func sampleOrders() []sampleOrder {
 		{id: "A-1002", currency: "EUR", captured: 4999, customer: ada},
 		{id: "A-1003", currency: "USD", captured: 25000, customer: customer("cus-grace", "grace@example.com", "Grace Okafor")},
 		{id: "J-2001", currency: "JPY", captured: 5800, customer: customer("cus-kenji", "kenji@example.com", "Kenji Sato")},
-		{id: "S-3001", currency: "USD", captured: 7500, provider: providerSimulator, ref: "dev-payment-3001", customer: ada},
-		{id: "S-3002", currency: "EUR", captured: 12000, provider: providerSimulator, ref: "dev-payment-3002",
+		{id: "S-3001", currency: "USD", captured: 7500, provider: simulatorName, ref: "dev-payment-3001", customer: ada},
+		{id: "S-3002", currency: "EUR", captured: 12000, provider: simulatorName, ref: "dev-payment-3002",
 			customer: customer("cus-grace", "grace@example.com", "Grace Okafor")},
 	}
 }
@@ -55,6 +60,30 @@ func customer(id, email, name string) operations.Customer {
 	return operations.Customer{ID: &id, Email: &email, Name: &name}
 }
 
+// Seed makes tenant, key and samples where they are not there yet. engine and keys are the service's own, whose login may not
+// let anybody in.
+func (p *Postgres) Seed(ctx context.Context, engine *operations.Engine, keys *access.Keys, folder *Folder, secrets *Secrets) error {
+	return p.WithKeys(ctx, func(owner *access.Keys) error {
+		err := owner.CreateTenant(ctx, Tenant, true)
+		if err != nil && !errors.Is(err, access.ErrTenantExists) {
+			return err
+		}
+		if err := seed(ctx, engine); err != nil {
+			return fmt.Errorf("seed: %w", err)
+		}
+		_, err = keys.Authenticate(ctx, secrets.APIKey) // the folder may have met another database
+		if err == nil || !errors.Is(err, access.ErrUnauthenticated) {
+			return err
+		}
+		secret, _, err := owner.CreateKey(ctx, access.NewKey{TenantID: Tenant, Scopes: access.AllScopes()})
+		if err != nil {
+			return err
+		}
+		secrets.APIKey = secret
+		return folder.Keep(*secrets)
+	})
+}
+
 // seed adds the samples that are not there; what has become of the others since an earlier start stays.
 func seed(ctx context.Context, engine *operations.Engine) error {
 	for _, o := range sampleOrders() {
@@ -71,12 +100,12 @@ func seed(ctx context.Context, engine *operations.Engine) error {
 }
 
 func seedOrder(ctx context.Context, engine *operations.Engine, o sampleOrder) error {
-	_, err := engine.Order(ctx, devTenant, o.id)
+	_, err := engine.Order(ctx, Tenant, o.id)
 	if !errors.Is(err, operations.ErrOrderNotFound) {
 		return err
 	}
 	r := operations.Registration{
-		OrderKey: operations.OrderKey{TenantID: devTenant, OrderID: o.id},
+		OrderKey: operations.OrderKey{TenantID: Tenant, OrderID: o.id},
 		Currency: &o.currency, CapturedCents: &o.captured, Customer: &o.customer,
 	}
 	if o.provider != "" {
@@ -87,12 +116,12 @@ func seedOrder(ctx context.Context, engine *operations.Engine, o sampleOrder) er
 }
 
 func seedApproval(ctx context.Context, engine *operations.Engine, a sampleApproval) error {
-	_, err := engine.Authorization(ctx, devTenant, a.operation)
+	_, err := engine.Authorization(ctx, Tenant, a.operation)
 	if !errors.Is(err, operations.ErrAuthorizationNotFound) {
 		return err
 	}
 	_, _, err = engine.Authorize(ctx, operations.Approval{
-		TenantID: devTenant, OperationID: a.operation, CaseID: a.caseID, OrderID: a.order,
+		TenantID: Tenant, OperationID: a.operation, CaseID: a.caseID, OrderID: a.order,
 		AmountCents: a.amount, ApprovedBy: "dev", Reason: &a.reason,
 	})
 	return err

@@ -1,4 +1,4 @@
-package main
+package show
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"refundd/operations"
 )
 
-// askLimit bounds the look at the provider's books: somebody waits at a terminal.
-const askLimit = 5 * time.Second
+// AskLimit bounds the look at the provider's books: somebody waits at a terminal.
+const AskLimit = 5 * time.Second
 
 // providerView is what the provider's books show of an operation right now. Of outcome and error_kind one is null; both are
 // where it was not asked.
@@ -27,21 +27,17 @@ type providerView struct {
 }
 
 // view asks the provider of an operation, without recording anything; nil where none has it.
-func (a providerAccess) view(ctx context.Context, r record) (*providerView, error) {
+func (r Record) view(ctx context.Context, providers map[string]operations.ProviderSetup) (*providerView, error) {
 	name, request, err := r.providerRequest()
 	if err != nil || name == "" {
 		return nil, err
 	}
 	v := &providerView{Provider: name}
-	providers, err := a.providers()
-	if err != nil {
-		return nil, usage("%s", err)
-	}
 	setup, known := providers[name]
 	if !known {
 		return v, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	ctx, cancel := context.WithTimeout(ctx, AskLimit)
 	defer cancel()
 	v.Asked = true
 	result, err := setup.Provider.Lookup(ctx, request)
@@ -66,7 +62,7 @@ func (a providerAccess) view(ctx context.Context, r record) (*providerView, erro
 
 // providerRequest names the operation to its order's provider, also where it was never executed as far as we know: the provider
 // may know better, after a restore.
-func (r record) providerRequest() (string, operations.ProviderRequest, error) {
+func (r Record) providerRequest() (string, operations.ProviderRequest, error) {
 	var row struct {
 		Key      string `json:"provider_key"`
 		Amount   int64  `json:"amount_cents"`
@@ -96,7 +92,7 @@ func (r record) providerRequest() (string, operations.ProviderRequest, error) {
 // says words what the provider's books show.
 func (v providerView) says() string {
 	switch {
-	case !v.Asked && v.Provider == providerSimulator:
+	case !v.Asked && v.Provider == "simulator":
 		return "not asked: it is not known where it is (--simulator-url)"
 	case !v.Asked:
 		return "not asked: this program does not know it"
@@ -137,7 +133,7 @@ func (v providerView) contradicts(moved operations.MoneyMoved) bool {
 }
 
 // warning tells where the provider's books say otherwise than the headline: now, or when they were last read; "" where not.
-func (r record) warning() string {
+func (r Record) warning() string {
 	v, since := r.ProviderView, member(r.Operation, "contradicted_at")
 	switch {
 	case v != nil && v.contradicts(r.moneyMoved()):
@@ -166,7 +162,7 @@ func attention(code string) string {
 }
 
 // printView writes what the provider shows, and why a human is asked.
-func printView(out io.Writer, r record) {
+func printView(out io.Writer, r Record) {
 	if r.ProviderView != nil {
 		_, _ = fmt.Fprintf(out, "\nProvider, asked now\n  %s\t%s\n", r.ProviderView.Provider, r.ProviderView.says())
 	}

@@ -1,4 +1,8 @@
-package main
+// Package fault holds the sentences for the person at the terminal.
+//
+// Its promise: an error becomes one line that says what to do, in which neither a database URL nor a password stands,
+// whoever worded it.
+package fault
 
 import (
 	"context"
@@ -14,10 +18,10 @@ import (
 )
 
 var (
-	// errUsage marks a command line or configuration that cannot be carried out.
-	errUsage = errors.New("wrong use")
-	// errFound reports a command that ran and found something for a human, and has already said what.
-	errFound = errors.New("found something for a human")
+	// ErrUsage marks a command line or configuration that cannot be carried out.
+	ErrUsage = errors.New("wrong use")
+	// ErrFound reports a command that ran and found something for a human, and has already said what.
+	ErrFound = errors.New("found something for a human")
 )
 
 // fault is a sentence for the person at the terminal.
@@ -30,17 +34,22 @@ func (f *fault) Error() string { return f.text }
 
 func (f *fault) Unwrap() error { return f.cause }
 
-func usage(format string, args ...any) error {
-	return &fault{text: fmt.Sprintf(format, args...), cause: errUsage}
+// New returns a sentence of our own. Its kind, for errors.Is, is the cause's; the cause is not printed.
+func New(cause error, format string, args ...any) error {
+	return &fault{text: fmt.Sprintf(format, args...), cause: cause}
 }
 
-// connectFault says why Postgres could not be used, without a word of the URL: what stands in a URL that was quoted badly
+// Usage returns a sentence about a command line or a configuration that cannot be carried out.
+func Usage(format string, args ...any) error { return New(ErrUsage, format, args...) }
+
+// Connect says why Postgres could not be used, without a word of the URL: what stands in a URL that was quoted badly
 // is not known to be harmless.
-func connectFault(err error) error {
+func Connect(err error) error {
 	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
-		return usage("DATABASE_URL is not a valid Postgres URL (postgres://user:password@host:5432/database; percent-encode what is special in a password)")
+		return Usage("DATABASE_URL is not a valid Postgres URL " +
+			"(postgres://user:password@host:5432/database; percent-encode what is special in a password)")
 	}
-	return &fault{text: "cannot use the Postgres that DATABASE_URL names: " + connectCause(err), cause: err}
+	return New(err, "cannot use the Postgres that DATABASE_URL names: %s", connectCause(err))
 }
 
 func connectCause(err error) string {
@@ -87,32 +96,32 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// listenFault says why an address could not be served.
-func listenFault(flag, addr string, err error) error {
+// Listen says why an address could not be served.
+func Listen(flag, addr string, err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return &fault{text: fmt.Sprintf("%s %s: the port is in use; stop the other program or choose another port", flag, addr), cause: err}
+		return New(err, "%s %s: the port is in use; stop the other program or choose another port", flag, addr)
 	case errors.Is(err, syscall.EACCES):
-		return &fault{text: fmt.Sprintf("%s %s: this account may not listen there; choose a port above 1023", flag, addr), cause: err}
+		return New(err, "%s %s: this account may not listen there; choose a port above 1023", flag, addr)
 	}
-	return &fault{text: fmt.Sprintf("%s %s: cannot listen there; choose an address of this machine", flag, addr), cause: err}
+	return New(err, "%s %s: cannot listen there; choose an address of this machine", flag, addr)
 }
 
 // secret is what may hold a password wherever it stands: a URL with an authority, or a key=value of one.
 var secret = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://\S*@\S*|(?i:postgres(ql)?)://\S*|(?i:password)=\S*`)
 
-// sentence is an error as one line for the person at the terminal.
-func sentence(err error) string {
+// Sentence returns an error as one line for the person at the terminal.
+func Sentence(err error) string {
 	if own, ok := errors.AsType[*fault](err); ok && own.text == err.Error() {
 		return own.text // all of it is our own words
 	}
 	if connect, ok := errors.AsType[*pgconn.ConnectError](err); ok {
-		return connectFault(connect).Error()
+		return Connect(connect).Error()
 	}
-	return foreign(err)
+	return Foreign(err)
 }
 
-// foreign is the text of an error that others worded, in one line.
-func foreign(err error) string {
+// Foreign returns the text of an error that others worded, in one line.
+func Foreign(err error) string {
 	return secret.ReplaceAllString(strings.Join(strings.Fields(err.Error()), " "), "[redacted]")
 }

@@ -1,4 +1,4 @@
-package main
+package dev
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ type step struct {
 }
 
 // tourOf is the tour through what r tells of: the calls that every integrator needs, then what refundd is for.
-func tourOf(r devRecord) []step {
+func tourOf(r Record) []step {
 	if r.SimulatorURL == nil {
 		return tourSteps()
 	}
@@ -68,9 +68,9 @@ func simulatorSteps() []step {
 	}
 }
 
-// tour is what dev prints once it serves: commands to copy and paste, key and address included, on names that no
+// Tour returns what dev prints once it serves: commands to copy and paste, key and address included, on names that no
 // earlier start used.
-func tour(r devRecord) string {
+func Tour(r Record) string {
 	name := "tour-" + uuid.NewString()[:8]
 	var b strings.Builder
 	fmt.Fprintf(&b, "refundd serves on %s (contract: %s/openapi.yaml, metrics: %s/metrics)\n", r.URL, r.URL, r.AdminURL)
@@ -87,14 +87,14 @@ func tour(r devRecord) string {
 }
 
 // agentConfig tells how a client of the Model Context Protocol gets the tools.
-func agentConfig(r devRecord) string {
+func agentConfig(r Record) string {
 	config := `{"mcpServers":{"refundd":{"command":"refundd","args":["mcp"],"env":{"REFUNDD_SERVER_URL":"{url}","REFUNDD_API_KEY":"{key}"}}}}`
 	return "\n# For an agent: go install ./cmd/refundd, and give its MCP client this server (docs/agents.md).\n" +
 		strings.NewReplacer("{url}", r.URL, "{key}", r.APIKey).Replace(config) + "\n\n"
 }
 
 // command is one line for a shell; it prints the status line, the headers and the body.
-func (s step) command(r devRecord, name string) string {
+func (s step) command(r Record, name string) string {
 	line := "curl -sS -i" + s.options() + " " + s.call + "; echo"
 	if s.lost {
 		line = `curl -sS -o /dev/null {simulator}/_faults -H 'Content-Type: application/json' ` +
