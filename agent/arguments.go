@@ -56,10 +56,18 @@ func bounded(s string, most int) string {
 	return s
 }
 
-// texts returns the pointer of the first text that is empty or longer than an id may be; pairs of a pointer and a text.
-func texts(pairs ...string) string {
+// maxText is how long an id may be, in characters.
+const maxText = 255
+
+// missing returns the pointer of the first text that is empty or longer than an id may be; pairs of a pointer and a text.
+func missing(pairs ...string) string { return outside(1, pairs) }
+
+// longest returns the pointer of the first text that is longer than an id may be; pairs of a pointer and a text.
+func longest(pairs ...string) string { return outside(0, pairs) }
+
+func outside(least int, pairs []string) string {
 	for i := 0; i < len(pairs); i += 2 {
-		if n := utf8.RuneCountInString(pairs[i+1]); n == 0 || n > 255 {
+		if n := utf8.RuneCountInString(pairs[i+1]); n < least || n > maxText {
 			return pairs[i]
 		}
 	}
@@ -79,16 +87,6 @@ func (a findOrdersArgs) fault() string {
 	return longest("/order_id", a.OrderID, "/customer_email", a.CustomerEmail, "/customer_id", a.CustomerID)
 }
 
-// longest returns the pointer of the first text that is longer than an id may be; pairs of a pointer and a text.
-func longest(pairs ...string) string {
-	for i := 0; i < len(pairs); i += 2 {
-		if utf8.RuneCountInString(pairs[i+1]) > 255 {
-			return pairs[i]
-		}
-	}
-	return ""
-}
-
 // wishArgs are those of check_refund and request_refund.
 type wishArgs struct {
 	CaseID        string   `json:"case_id"`
@@ -103,7 +101,7 @@ func (a wishArgs) fault() string {
 	if a.AmountCents < 1 {
 		return "/amount_cents"
 	}
-	return texts("/case_id", a.CaseID, "/order_id", a.OrderID, "/reason_code", a.ReasonCode)
+	return missing("/case_id", a.CaseID, "/order_id", a.OrderID, "/reason_code", a.ReasonCode)
 }
 
 // caseArgs are those of process_refund and get_refund.
@@ -115,7 +113,7 @@ type caseArgs struct {
 }
 
 func (a caseArgs) fault() string {
-	if where := texts("/case_id", a.CaseID); where != "" {
+	if where := missing("/case_id", a.CaseID); where != "" {
 		return where
 	}
 	return longest("/order_id", a.OrderID)
@@ -133,7 +131,7 @@ func (a casesArgs) fault() string {
 		return "/case_ids"
 	}
 	for i, id := range a.CaseIDs {
-		if where := texts(fmt.Sprintf("/case_ids/%d", i), id); where != "" {
+		if where := missing(fmt.Sprintf("/case_ids/%d", i), id); where != "" {
 			return where
 		}
 	}
@@ -148,7 +146,7 @@ type handoffArgs struct {
 }
 
 func (a handoffArgs) fault() string {
-	if where := texts("/case_id", a.CaseID, "/trigger", a.Trigger); where != "" {
+	if where := missing("/case_id", a.CaseID, "/trigger", a.Trigger); where != "" {
 		return where
 	}
 	return longest("/order_id", a.OrderID)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/sync/errgroup"
 
 	"refundd/client"
 )
@@ -126,28 +127,30 @@ func (t *Tools) processRefunds(ctx context.Context, req *mcp.CallToolRequest, in
 		return *r
 	}
 	results := make([]Result, len(cases))
-	slots := make(chan struct{}, atOnce)
+	var group errgroup.Group
+	group.SetLimit(atOnce)
 	for i, id := range cases {
-		slots <- struct{}{}
-		go func() {
-			defer func() {
-				if recover() != nil {
-					results[i] = broken()
-				}
-				<-slots
-			}()
-			a, refused := t.chosen(ctx, caseArgs{CaseID: id})
-			if refused != nil {
-				results[i] = *refused
-				return
-			}
-			results[i] = t.execute(ctx, a)
-		}()
+		group.Go(func() error {
+			results[i] = t.processOne(ctx, id)
+			return nil
+		})
 	}
-	for range atOnce {
-		slots <- struct{}{} // all have ended
-	}
+	_ = group.Wait() // none fails: what went wrong stands in its result
 	return summed(cases, results)
+}
+
+// processOne executes the refund of one case of several; a fault of ours costs that case alone.
+func (t *Tools) processOne(ctx context.Context, caseID string) (r Result) {
+	defer func() {
+		if recover() != nil {
+			r = broken()
+		}
+	}()
+	a, refused := t.chosen(ctx, caseArgs{CaseID: caseID})
+	if refused != nil {
+		return *refused
+	}
+	return t.execute(ctx, a)
 }
 
 // summed is the answer for several cases.

@@ -1,19 +1,19 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/procfs"
 )
 
 // usage is what was used so far; a part that nobody can tell is -1.
@@ -113,27 +113,19 @@ func ownCPU() (time.Duration, error) {
 
 // machineCPU is the time in which some processor of this machine was not idle; untold where there is no /proc.
 func machineCPU() (time.Duration, error) {
-	text, err := os.ReadFile("/proc/stat")
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return untold, nil //nolint:nilerr // not Linux
 	}
-	line, _, _ := bytes.Cut(text, []byte("\n"))
-	fields := strings.Fields(string(line)) // cpu user nice system idle iowait irq softirq steal …
-	if len(fields) < 8 {
-		return untold, nil
+	stat, err := proc.Stat()
+	if err != nil {
+		return untold, fmt.Errorf("read /proc/stat: %w", err)
 	}
-	var busy time.Duration
-	for _, i := range []int{1, 2, 3, 6, 7} {
-		ticks, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return untold, fmt.Errorf("read /proc/stat: %w", err)
-		}
-		busy += time.Duration(ticks) * tick
-	}
-	return busy, nil
+	c := stat.CPUTotal // in seconds
+	return time.Duration((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal) * float64(time.Second)), nil
 }
 
-// process is a line of /proc/<pid>/stat.
+// process is what /proc tells of a process.
 type process struct {
 	name         string
 	parent       int
@@ -142,31 +134,22 @@ type process struct {
 }
 
 func readProcess(pid int) (process, error) {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	proc, err := procfs.NewProc(pid)
 	if err != nil {
 		return process{}, err
 	}
-	// The name stands in parentheses and may itself hold any character.
-	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-	if open < 0 || end < open {
-		return process{}, errors.New("/proc/<pid>/stat is not as proc(5) has it")
-	}
-	fields := strings.Fields(string(text[end+1:])) // from the state, which is the third
-	if len(fields) < 22 {
-		return process{}, errors.New("/proc/<pid>/stat is not as proc(5) has it")
-	}
-	var numbers [6]int64 // ppid; utime, stime, cutime, cstime; rss
-	for i, at := range []int{1, 11, 12, 13, 14, 21} {
-		if numbers[i], err = strconv.ParseInt(fields[at], 10, 64); err != nil {
-			return process{}, err
-		}
+	return read(proc)
+}
+
+func read(proc procfs.Proc) (process, error) {
+	stat, err := proc.Stat()
+	if err != nil {
+		return process{}, err
 	}
 	return process{
-		name:   string(text[open+1 : end]),
-		parent: int(numbers[0]),
-		used:   time.Duration(numbers[1]+numbers[2]) * tick,
-		reaped: time.Duration(numbers[3]+numbers[4]) * tick,
-		memory: numbers[5] * int64(os.Getpagesize()),
+		name: stat.Comm, parent: stat.PPID, memory: int64(stat.ResidentMemory()),
+		used:   time.Duration(stat.UTime+stat.STime) * tick,
+		reaped: time.Duration(stat.CUTime+stat.CSTime) * tick,
 	}, nil
 }
 
@@ -196,23 +179,29 @@ func OfMetrics(adminURL string) func(context.Context) (Used, error) {
 			return Used{}, err
 		}
 		defer response.Body.Close()
-		var u Used
-		for lines := bufio.NewScanner(response.Body); lines.Scan(); {
-			name, text, _ := strings.Cut(lines.Text(), " ")
-			value, err := strconv.ParseFloat(text, 64)
-			switch {
-			case err != nil: // a comment
-			case name == "process_cpu_seconds_total":
-				u.CPU = time.Duration(value * float64(time.Second))
-			case name == "process_resident_memory_bytes":
-				u.Memory = int64(value)
-			}
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(response.Body)
+		if err != nil {
+			return Used{}, fmt.Errorf("read %s/metrics: %w", adminURL, err)
+		}
+		u := Used{
+			CPU:    time.Duration(value(families["process_cpu_seconds_total"]) * float64(time.Second)),
+			Memory: int64(value(families["process_resident_memory_bytes"])),
 		}
 		if u.CPU == 0 {
 			return u, fmt.Errorf("%s/metrics does not tell process_cpu_seconds_total", adminURL)
 		}
 		return u, nil
 	}
+}
+
+// value is that of a metric without labels, 0 where it is absent.
+func value(family *dto.MetricFamily) float64 {
+	var sum float64
+	for _, m := range family.GetMetric() {
+		sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return sum
 }
 
 // postgres is the postmaster of the database, where it runs on this machine.
@@ -248,21 +237,12 @@ func (p *postgres) cpu() (time.Duration, error) {
 		return 0, fmt.Errorf("read the postmaster's times: %w", err)
 	}
 	sum := main.used + main.reaped
-	folder, err := os.Open("/proc")
+	all, err := procfs.AllProcs()
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("list processes: %w", err)
 	}
-	defer folder.Close()
-	names, err := folder.Readdirnames(-1)
-	if err != nil {
-		return 0, err
-	}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if child, err := readProcess(pid); err == nil && child.parent == p.postmaster {
+	for _, one := range all {
+		if child, err := read(one); err == nil && child.parent == p.postmaster { // else it has just ended
 			sum += child.used
 		}
 	}

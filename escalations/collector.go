@@ -2,28 +2,20 @@ package escalations
 
 import (
 	"context"
-	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"refundd/internal/pgtx"
-)
-
-const (
-	scrapeLimit = 2 * time.Second // for what a scrape asks the database
-	scrapeRest  = time.Second     // during which scrapes are answered alike
+	"refundd/internal/scrape"
 )
 
 // Collector tells, at each scrape, how many cases are open and how many of them are overdue, by queue. It reads the rows, so
 // that every replica tells the same.
 type Collector struct {
 	pool *pgxpool.Pool
-	mu   sync.Mutex
-	at   time.Time // of last
-	last []queued
+	last scrape.Reading[[]queued]
 }
 
 // queued is what a queue holds.
@@ -45,23 +37,17 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) { out <- openDesc; out
 
 // Collect implements prometheus.Collector. What the database does not tell is absent.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	for _, q := range c.read() {
+	for _, q := range c.last.Get(c.read) {
 		out <- prometheus.MustNewConstMetric(openDesc, prometheus.GaugeValue, q.Open, q.Queue)
 		out <- prometheus.MustNewConstMetric(overdueDesc, prometheus.GaugeValue, q.Overdue, q.Queue)
 	}
 }
 
-// read answers what was read less than scrapeRest ago, or reads: scrapes cannot hammer the database.
-func (c *Collector) read() []queued {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.at.IsZero() && time.Since(c.at) < scrapeRest {
-		return c.last
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
-	defer cancel()
+// read returns nothing where the database does not tell; why not, the service's own log says.
+func (c *Collector) read(ctx context.Context) []queued {
 	found, err := pgtx.InTx(ctx, c.pool, func(tx *pgtx.Tx) ([]queued, error) {
-		rows, err := tx.Query(ctx, `SELECT queue, count(*)::float8 AS open, (count(*) FILTER (WHERE due_at < clock_timestamp()))::float8 AS overdue
+		rows, err := tx.Query(ctx, `
+			SELECT queue, count(*)::float8 AS open, (count(*) FILTER (WHERE due_at < clock_timestamp()))::float8 AS overdue
 			FROM escalations WHERE state = 'open' GROUP BY queue`)
 		if err != nil {
 			return nil, err
@@ -69,8 +55,7 @@ func (c *Collector) read() []queued {
 		return pgx.CollectRows(rows, pgx.RowToStructByName[queued])
 	})
 	if err != nil {
-		found = nil // why, the service's own log tells
+		return nil
 	}
-	c.at, c.last = time.Now(), found
 	return found
 }

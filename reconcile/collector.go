@@ -4,20 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"refundd/internal/pgtx"
+	"refundd/internal/scrape"
 	"refundd/operations"
-)
-
-const (
-	scrapeLimit = 2 * time.Second // for what a scrape asks the database
-	scrapeRest  = time.Second     // during which scrapes are answered alike
 )
 
 // Collector tells, at each scrape, what has no end yet, what contradicts the books, and when reconciliation last ran well. It reads the rows, so that
@@ -25,9 +19,7 @@ const (
 type Collector struct {
 	pool      *pgxpool.Pool
 	providers []string // that are configured
-	mu        sync.Mutex
-	at        time.Time // of last
-	last      snapshot
+	last      scrape.Reading[snapshot]
 }
 
 // NewCollector makes a collector on the pool of the service, which is told of the providers that are configured.
@@ -65,7 +57,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
-	s := c.snapshot()
+	s := c.last.Get(c.read)
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
@@ -102,18 +94,10 @@ type snapshot struct {
 	lastRun, lastRunAge float64                      // seconds; 0 = never
 }
 
-// snapshot reads, or answers what was read less than scrapeRest ago: scrapes can not hammer the database.
-func (c *Collector) snapshot() snapshot {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.at.IsZero() && time.Since(c.at) < scrapeRest {
-		return c.last
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
-	defer cancel()
+// read returns what the database tells now; why it does not, the service's own log says.
+func (c *Collector) read(ctx context.Context) snapshot {
 	s := snapshot{count: make(map[operations.State]int64), oldest: make(map[operations.State]float64), due: make(map[string]int64)}
-	s.read = pgtx.Glimpse(ctx, c.pool, func(b *pgx.Batch) { s.queue(b, c.providers) }) == nil // why not, the service's own log tells
-	c.at, c.last = time.Now(), s
+	s.read = pgtx.Glimpse(ctx, c.pool, func(b *pgx.Batch) { s.queue(b, c.providers) }) == nil
 	return s
 }
 

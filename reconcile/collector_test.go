@@ -16,8 +16,8 @@ import (
 	"refundd/test/testdb"
 )
 
-// scrape is what a fresh collector tells, by name and labels.
-func scrape(t *testing.T, pool *pgxpool.Pool) map[string]float64 {
+// scraped is what a fresh collector tells, by name and labels.
+func scraped(t *testing.T, pool *pgxpool.Pool) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(NewCollector(pool, "simulator"))
@@ -50,7 +50,7 @@ func TestCollector_TellsWhatHasNoEnd(t *testing.T) {
 		`refundd_operations_due{provider="simulator"}`: 0, `refundd_operations_due{provider="unknown"}`: 0,
 		`refundd_operations_scrape_success`: 1, `refundd_orders_over_refunded`: 0, `refundd_operations_contradicted`: 0, `refundd_reconciliation_last_success_timestamp_seconds`: 0,
 	}
-	if diff := gocmp.Diff(want, scrape(t, b.db.Pool)); diff != "" {
+	if diff := gocmp.Diff(want, scraped(t, b.db.Pool)); diff != "" {
 		t.Errorf("of an empty database (-want +got):\n%s", diff)
 	}
 	b.loseAnswers(3)
@@ -63,7 +63,7 @@ func TestCollector_TellsWhatHasNoEnd(t *testing.T) {
 	b.exec(`UPDATE refund_operations SET next_check_at = '-infinity' WHERE operation_id = 'old'`)
 	b.exec(`UPDATE refund_operations SET next_check_at = 'infinity' WHERE operation_id <> 'old'`)
 	b.runs(b.job, Summary{Claimed: 1, NeedsAttention: 1})
-	told := scrape(t, b.db.Pool)
+	told := scraped(t, b.db.Pool)
 	for state, count := range map[string]float64{"reserved": 3, "pending": 1, "needs_attention": 1} {
 		if got := told[`refundd_operations{state="`+state+`"}`]; got != count {
 			t.Errorf("%v are %s, want %v", got, state, count)
@@ -88,7 +88,7 @@ func TestCollector_TellsWhatIsDue(t *testing.T) {
 	leased := b.load("simulator", "leased", 7, "1 hour")
 	b.exec(`UPDATE refund_operations SET state = 'needs_attention' WHERE operation_id = ANY ($1)`, settled)
 	b.exec(`UPDATE refund_operations SET lease_until = now() + interval '1 hour' WHERE operation_id = ANY ($1)`, leased)
-	told := scrape(t, b.db.Pool)
+	told := scraped(t, b.db.Pool)
 	for provider, count := range map[string]float64{"simulator": 5, "unknown": 5} {
 		if got := told[`refundd_operations_due{provider="`+provider+`"}`]; got != count {
 			t.Errorf("%v are due of %s, want %v", got, provider, count)
@@ -103,7 +103,7 @@ func TestCollector_CountsOnlyRunsThatWereASuccess(t *testing.T) {
 		(gen_random_uuid(), now() - interval '1 hour', NULL, NULL),
 		(gen_random_uuid(), now() - interval '1 hour', now(), 'interrupted')`)
 	b.exec(`INSERT INTO reconciliation_runs (run_id, finished_at, errors) VALUES (gen_random_uuid(), now(), 1)`)
-	within(t, scrape(t, b.db.Pool), `refundd_reconciliation_last_success_age_seconds`, 7200)
+	within(t, scraped(t, b.db.Pool), `refundd_reconciliation_last_success_age_seconds`, 7200)
 }
 
 func TestCollector_WithoutTheDatabase_SaysSoInTime(t *testing.T) {
@@ -111,24 +111,10 @@ func TestCollector_WithoutTheDatabase_SaysSoInTime(t *testing.T) {
 	db := testdb.New(t)
 	pool := testdb.Pool(t, strings.Replace(db.ServiceURL, db.Name, "nowhere", 1))
 	began := time.Now()
-	if diff := gocmp.Diff(map[string]float64{`refundd_operations_scrape_success`: 0}, scrape(t, pool)); diff != "" {
+	if diff := gocmp.Diff(map[string]float64{`refundd_operations_scrape_success`: 0}, scraped(t, pool)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if took := time.Since(began); took > 3*scrapeLimit {
+	if took := time.Since(began); took > 6*time.Second {
 		t.Errorf("it takes %v", took)
-	}
-}
-
-func TestCollector_ScrapedTooOften_AsksTheDatabaseOnce(t *testing.T) {
-	b := newBench(t, 0)
-	c := NewCollector(b.db.Pool)
-	before := c.snapshot()
-	b.loseAnswers(1)
-	if after := c.snapshot(); time.Since(c.at) < scrapeRest && after.count["reserved"] != before.count["reserved"] {
-		t.Error("a second scrape within a moment asks again")
-	}
-	c.at = time.Now().Add(-scrapeRest)
-	if after := c.snapshot(); after.count["reserved"] != 1 {
-		t.Errorf("later it tells of %d reservations", after.count["reserved"])
 	}
 }

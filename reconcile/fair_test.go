@@ -144,7 +144,7 @@ func TestRun_OfAProviderThatNobodyKnows_FailsAndWorksOnTheOthers(t *testing.T) {
 	if row := b.text(`SELECT error FROM reconciliation_runs`); !strings.Contains(row, `provider "stripe" is not configured`) {
 		t.Errorf("the run's row says %q", row)
 	}
-	if told := scrape(t, b.db.Pool); told[`refundd_reconciliation_last_success_timestamp_seconds`] != 0 {
+	if told := scraped(t, b.db.Pool); told[`refundd_reconciliation_last_success_timestamp_seconds`] != 0 {
 		t.Error("the run counts as a success")
 	}
 	b.exec(`UPDATE refund_operations SET lease_until = now() + interval '1 minute' WHERE operation_id = ANY ($1)`, strange)
