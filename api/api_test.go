@@ -112,6 +112,8 @@ func TestOrders_RegisterKeepAndRefuse(t *testing.T) {
 		{`{"currency":"EUR"}`, 422, "invalid_request"},
 		{`{"currency":"EUR","captured_cents":100,"provider":"stripe"}`, 422, "invalid_request"},
 		{`{"currency":"EUR","captured_cents":100,"provider_payment_ref":"x"}`, 422, "invalid_request"},
+		{`{"currency":"EUR","captured_cents":100,"provider":"stripe","provider_payment_ref":"pi_1","provider_account":"1"}`, 422, "invalid_request"},
+		{`{"currency":"EUR","captured_cents":100,"provider_account":"acct_1"}`, 422, "invalid_request"},
 		{`{"currency":"EUR","captured_cents":100,"customer":{"email":"Ada@Example.com"}}`, 201, ""},
 		{`{}`, 200, ""},
 		{`{"captured_cents":200,"customer":null,"currency":null}`, 200, ""},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 
 	"refundd/operations"
@@ -15,6 +16,7 @@ type orderBody struct {
 	CapturedCents      *integer      `json:"captured_cents"`
 	Provider           *string       `json:"provider"`
 	ProviderPaymentRef *string       `json:"provider_payment_ref"`
+	ProviderAccount    *string       `json:"provider_account"`
 	Customer           *customerBody `json:"customer"`
 }
 
@@ -35,6 +37,7 @@ type order struct {
 	OverRefundedCents  int64     `json:"over_refunded_cents"`
 	Provider           string    `json:"provider"`
 	ProviderPaymentRef *string   `json:"provider_payment_ref"`
+	ProviderAccount    *string   `json:"provider_account"`
 	Customer           customer  `json:"customer"`
 	CreatedAt          timestamp `json:"created_at"`
 }
@@ -49,12 +52,15 @@ func orderOf(o operations.Order) order {
 	return order{
 		OrderID: o.OrderID, Currency: o.Currency, CapturedCents: o.CapturedCents, RefundedCents: o.RefundedCents,
 		HeldCents: o.HeldCents, RefundableCents: o.RefundableCents(), OverRefundedCents: o.OverRefundedCents, Provider: providerName(o.Provider),
-		ProviderPaymentRef: o.ProviderPaymentRef, Customer: customer(o.Customer), CreatedAt: timestamp(o.CreatedAt),
+		ProviderPaymentRef: o.ProviderPaymentRef, ProviderAccount: o.ProviderAccount, Customer: customer(o.Customer), CreatedAt: timestamp(o.CreatedAt),
 	}
 }
 
 // providers are the names that an order may be registered with.
 var providers = []string{ledgerOnly, "simulator", "stripe"}
+
+// isAccount are the names that Stripe gives to accounts.
+var isAccount = regexp.MustCompile(`^acct_[A-Za-z0-9]+$`)
 
 func readRegistration(in *input) operations.Registration {
 	id := in.orderID()
@@ -65,6 +71,7 @@ func readRegistration(in *input) operations.Registration {
 		CapturedCents:      in.cents("/captured_cents", b.CapturedCents),
 		Provider:           b.Provider,
 		ProviderPaymentRef: in.text("/provider_payment_ref", b.ProviderPaymentRef, maxID),
+		ProviderAccount:    in.text("/provider_account", b.ProviderAccount, maxID),
 	}
 	if b.Provider != nil {
 		if !slices.Contains(providers, *b.Provider) {
@@ -73,6 +80,9 @@ func readRegistration(in *input) operations.Registration {
 		if *b.Provider == ledgerOnly && b.ProviderPaymentRef != nil {
 			in.blame("/provider_payment_ref", faultInvalid)
 		}
+	}
+	if a := r.ProviderAccount; a != nil && !isAccount.MatchString(*a) {
+		in.blame("/provider_account", faultInvalid)
 	}
 	if c := b.Customer; c != nil {
 		r.Customer = &operations.Customer{

@@ -18,6 +18,7 @@ type Order struct {
 	OverRefundedCents  int64     `json:"over_refunded_cents"` // paid by the provider beyond the capture
 	Provider           string    `json:"provider"`            // "ledger" where none moves the money
 	ProviderPaymentRef *string   `json:"provider_payment_ref"`
+	ProviderAccount    *string   `json:"provider_account"` // acct_…, where it is not the account of the service's own key
 	Customer           Customer  `json:"customer"`
 	CreatedAt          time.Time `json:"created_at"`
 }
@@ -35,6 +36,7 @@ type OrderRegistration struct {
 	CapturedCents      int64     `json:"captured_cents,omitempty"`       // minor units; may rise
 	Provider           string    `json:"provider,omitempty"`             // empty means the ledger alone
 	ProviderPaymentRef string    `json:"provider_payment_ref,omitempty"` // the provider's name of the payment
+	ProviderAccount    string    `json:"provider_account,omitempty"`     // the connected account of stripe that took it
 	Customer           *Customer `json:"customer,omitempty"`
 }
 

@@ -98,7 +98,10 @@ func TestRegister(t *testing.T) {
 		db := books(t)
 		paid := registration("a", "paid")
 		paid.Provider, paid.ProviderPaymentRef = ptr("simulator"), ptr("pay-1")
-		for _, r := range []ledger.Registration{paid, registration("a", "P")} {
+		connected, atStripe := registration("a", "connected"), registration("a", "own")
+		connected.Provider, connected.ProviderPaymentRef, connected.ProviderAccount = ptr("stripe"), ptr("pi_1"), ptr("acct_1")
+		atStripe.Provider, atStripe.ProviderPaymentRef = ptr("stripe"), ptr("pi_2")
+		for _, r := range []ledger.Registration{paid, connected, atStripe, connected, registration("a", "P")} {
 			if _, _, err := register(t, db, r); err != nil {
 				t.Fatal(err)
 			}
@@ -109,6 +112,8 @@ func TestRegister(t *testing.T) {
 			"provider":             {OrderKey: paid.OrderKey, Provider: ptr("stripe")},
 			"no provider any more": {OrderKey: paid.OrderKey, Provider: ptr("ledger")},
 			"payment":              {OrderKey: paid.OrderKey, ProviderPaymentRef: ptr("pay-2")},
+			"an account now":       {OrderKey: connected.OrderKey, ProviderAccount: ptr("acct_2")},
+			"account":              {OrderKey: atStripe.OrderKey, ProviderAccount: ptr("acct_2")},
 			"a provider now":       {OrderKey: ledger.OrderKey{TenantID: "a", OrderID: "P"}, Provider: ptr("simulator"), ProviderPaymentRef: ptr("pay-3")},
 			"a payment now":        {OrderKey: ledger.OrderKey{TenantID: "a", OrderID: "P"}, ProviderPaymentRef: ptr("pay-3")},
 		} {
@@ -128,6 +133,9 @@ func TestRegister(t *testing.T) {
 			{"Empty", func(r *ledger.Registration) { r.Currency, r.CapturedCents = nil, nil }, []string{"currency", "captured_cents"}, nil},
 			{"ProviderWithoutPayment", func(r *ledger.Registration) { r.Provider = ptr("stripe") }, []string{"provider_payment_ref"}, nil},
 			{"PaymentWithoutProvider", func(r *ledger.Registration) { r.ProviderPaymentRef = ptr("x") }, nil, []string{"provider_payment_ref"}},
+			{"AccountOfTheSimulator", func(r *ledger.Registration) {
+				r.Provider, r.ProviderPaymentRef, r.ProviderAccount = ptr("simulator"), ptr("x"), ptr("acct_1")
+			}, nil, []string{"provider_account"}},
 			{"PaymentOfTheLedger", func(r *ledger.Registration) { r.Provider, r.ProviderPaymentRef = ptr("ledger"), ptr("x") }, nil, []string{"provider_payment_ref"}},
 		} {
 			r := registration("a", "P")

@@ -28,6 +28,7 @@ type Order struct {
 	OverRefundedCents  int64   // minor units: the part of RefundedCents that a provider paid beyond CapturedCents
 	Provider           *string // nil: no provider moves the money
 	ProviderPaymentRef *string // the provider's name of the captured payment
+	ProviderAccount    *string // the provider's account that took the payment; nil: our own
 	Customer           Customer
 	CreatedAt          time.Time
 }
@@ -56,12 +57,12 @@ const orderColumns = `o.tenant_id, o.order_id, o.currency, o.captured_cents, o.r
 	(SELECT coalesce(sum(h.amount_cents), 0)::bigint FROM refund_operations h
 	 WHERE h.tenant_id = o.tenant_id AND h.order_id = o.order_id
 	   AND h.state IN ('reserved', 'pending', 'needs_attention')) AS held_cents,
-	o.over_refunded_cents, o.provider, o.provider_payment_ref, o.customer_id, o.customer_email, o.customer_name, o.created_at`
+	o.over_refunded_cents, o.provider, o.provider_payment_ref, o.provider_account, o.customer_id, o.customer_email, o.customer_name, o.created_at`
 
 func scanOrder(row pgx.CollectableRow) (Order, error) {
 	var o Order
 	err := row.Scan(&o.TenantID, &o.OrderID, &o.Currency, &o.CapturedCents, &o.RefundedCents, &o.HeldCents, &o.OverRefundedCents,
-		&o.Provider, &o.ProviderPaymentRef, &o.Customer.ID, &o.Customer.Email, &o.Customer.Name, &o.CreatedAt)
+		&o.Provider, &o.ProviderPaymentRef, &o.ProviderAccount, &o.Customer.ID, &o.Customer.Email, &o.Customer.Name, &o.CreatedAt)
 	return o, err
 }
 

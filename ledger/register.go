@@ -41,6 +41,7 @@ type Registration struct {
 	CapturedCents      *int64  // minor units; may rise
 	Provider           *string // LedgerOnly, or the name of a provider
 	ProviderPaymentRef *string
+	ProviderAccount    *string   // acct_…, of a provider that has accounts
 	Customer           *Customer // replaced as a whole
 }
 
@@ -99,11 +100,12 @@ func insertOrder(ctx context.Context, tx pgx.Tx, r Registration) (Order, bool, e
 	}
 	// No one constraint is named: of two that are equal, the loser may meet the winner's payment before the winner's key.
 	tag, err := tx.Exec(ctx, `
-		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref,
+		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref, provider_account,
 			customer_id, customer_email, customer_name, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, clock_timestamp())
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp())
 		ON CONFLICT DO NOTHING`,
-		r.TenantID, r.OrderID, r.Currency, r.CapturedCents, r.movedBy(), r.ProviderPaymentRef, c.ID, c.Email, c.Name)
+		r.TenantID, r.OrderID, r.Currency, r.CapturedCents, r.movedBy(), r.ProviderPaymentRef, r.ProviderAccount,
+		c.ID, c.Email, c.Name)
 	switch {
 	case err != nil:
 		return Order{}, false, fmt.Errorf("insert order: %w", err)
@@ -122,6 +124,9 @@ func (r Registration) movedBy() *string {
 	return r.Provider
 }
 
+// hasAccounts are the providers that take payments for several accounts.
+var hasAccounts = map[string]bool{"stripe": true}
+
 func complete(r Registration) error {
 	var e IncompleteError
 	if r.Currency == nil {
@@ -135,6 +140,9 @@ func complete(r Registration) error {
 		e.Missing = append(e.Missing, "provider_payment_ref")
 	case provider == nil && r.ProviderPaymentRef != nil:
 		e.Unexpected = append(e.Unexpected, "provider_payment_ref")
+	}
+	if provider := r.movedBy(); r.ProviderAccount != nil && (provider == nil || !hasAccounts[*provider]) {
+		e.Unexpected = append(e.Unexpected, "provider_account")
 	}
 	if e.Missing == nil && e.Unexpected == nil {
 		return nil
@@ -176,5 +184,6 @@ func (r Registration) keeps(known Order) bool {
 	return same(r.Currency, &known.Currency) &&
 		same(r.Provider, provider) &&
 		same(r.ProviderPaymentRef, known.ProviderPaymentRef) &&
+		same(r.ProviderAccount, known.ProviderAccount) &&
 		(r.CapturedCents == nil || *r.CapturedCents >= known.CapturedCents)
 }

@@ -80,6 +80,7 @@ CREATE TABLE orders (
     over_refunded_cents  bigint      NOT NULL DEFAULT 0,
     provider             provider_name,
     provider_payment_ref text,
+    provider_account     text, -- the provider's account that took the payment, where it is not our own
     customer_id          text,
     customer_email       text,
     customer_name        text,
@@ -87,7 +88,9 @@ CREATE TABLE orders (
     CONSTRAINT orders_pkey PRIMARY KEY (tenant_id, order_id),
     CONSTRAINT orders_refunded_within_captured CHECK (
         0 <= refunded_cents AND 0 <= over_refunded_cents AND refunded_cents - over_refunded_cents <= captured_cents),
-    CONSTRAINT orders_provider_has_payment CHECK ((provider IS NULL) = (provider_payment_ref IS NULL))
+    CONSTRAINT orders_provider_has_payment CHECK ((provider IS NULL) = (provider_payment_ref IS NULL)),
+    CONSTRAINT orders_provider_account_check CHECK (provider_account IS NULL OR provider IS NOT DISTINCT FROM 'stripe'
+        AND octet_length(provider_account) <= 255 AND provider_account ~ '^acct_[A-Za-z0-9]+$')
 ) WITH (fillfactor = 80);
 -- One payment belongs to one order of one tenant.
 CREATE UNIQUE INDEX orders_provider_payment_key ON orders (provider, provider_payment_ref) WHERE provider IS NOT NULL;

@@ -15,7 +15,8 @@ CREATE OR REPLACE FUNCTION claim_refunds(
     fingerprints text[], refunds text[], reasons text[], metadatas text[], times_left interval[], layers text[], details text[],
     providers text[], admitted integer[], retentions interval[], key_lengths integer[], lease interval, call_limit interval
 ) RETURNS TABLE (
-    place integer, verdict text, at timestamptz, currency text, provider text, payment_ref text, remainder bigint, look_first boolean
+    place integer, verdict text, at timestamptz, currency text, provider text, payment_ref text, remainder bigint, look_first boolean,
+    payment_account text
 ) LANGUAGE plpgsql AS $$
 DECLARE
     began      CONSTANT timestamptz := clock_timestamp();
@@ -60,7 +61,8 @@ BEGIN
                 AS k (tenant, operation, order_id, order_place, amount, asked_currency, time_left, place)
             LEFT JOIN LATERAL (
                 SELECT true AS order_exists, o.currency AS order_currency, o.captured_cents - o.refunded_cents AS order_remainder,
-                    o.provider AS order_provider, o.provider_payment_ref AS order_payment, o.created_at AS registered
+                    o.provider AS order_provider, o.provider_payment_ref AS order_payment,
+                    o.provider_account AS order_account, o.created_at AS registered
                 FROM orders o WHERE o.tenant_id = k.tenant AND o.order_id = k.order_id OFFSET 0) AS o ON true
             LEFT JOIN LATERAL (
                 SELECT true AS known FROM refund_operations op
@@ -79,6 +81,7 @@ BEGIN
             currency := r.order_currency;
             provider := r.order_provider;
             payment_ref := r.order_payment;
+            payment_account := r.order_account;
             remainder := coalesce(left_over[r.order_place], r.order_remainder);
             look_first := provider IS NOT NULL AND coalesce(least(r.registered, r.approved) <= looks_until, false);
             i := array_position(providers, provider);

@@ -111,6 +111,9 @@ func TestIllegalRows_AreRefused(t *testing.T) {
 		{"orders", "orders_refunded_within_captured", []row{{"refunded_cents": "101"}, {"refunded_cents": "-1"}}},
 		{"orders", "provider_name_check", []row{{"provider": "'ledger'", "provider_payment_ref": "'x'"}, {"provider": "''", "provider_payment_ref": "'x'"}}},
 		{"orders", "orders_provider_has_payment", []row{{"provider": "'stripe'"}, {"provider_payment_ref": "'x'"}}},
+		{"orders", "orders_provider_account_check", []row{{"provider_account": "'acct_1'"},
+			{"provider": "'simulator'", "provider_payment_ref": "'x'", "provider_account": "'acct_1'"},
+			{"provider": "'stripe'", "provider_payment_ref": "'x'", "provider_account": "'acct_'"}}},
 		// One payment belongs to one order of one tenant.
 		{"orders", "orders_provider_payment_key", []row{{"provider": "'simulator'", "provider_payment_ref": "'pay_1'"},
 			{"tenant_id": "'other'", "provider": "'simulator'", "provider_payment_ref": "'pay_1'"}}},

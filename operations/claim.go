@@ -20,6 +20,7 @@ import (
 type claimed struct {
 	own        *Operation // the row that this call claimed its key with
 	paymentRef string     // of the payment that a provider is to refund
+	account    string     // which took it
 	lookFirst  bool       // a history that was lost may have sent it
 	locked     bool       // nothing was done: somebody else holds the order
 }
@@ -106,6 +107,7 @@ type verdict struct {
 	word                           string
 	at                             time.Time
 	currency, provider, paymentRef *string
+	account                        *string
 	remainder                      *int64
 	lookFirst                      bool
 }
@@ -125,7 +127,7 @@ var refusals = map[string]error{
 func (e *Engine) told(c *call, v verdict) batch.Result[claimed] {
 	switch v.word {
 	case "claimed":
-		return batch.Result[claimed]{Out: claimed{own: c.row(v), paymentRef: deref(v.paymentRef), lookFirst: v.lookFirst}}
+		return batch.Result[claimed]{Out: claimed{own: c.row(v), paymentRef: deref(v.paymentRef), account: deref(v.account), lookFirst: v.lookFirst}}
 	case "known":
 		return batch.Result[claimed]{}
 	case "locked":
@@ -232,7 +234,7 @@ func (r *claimRows) queue(b *pgx.Batch, patient bool, found func(verdict) error)
 		lockTenants[i], lockOrders[i] = k.TenantID, k.OrderID
 	}
 	b.Queue(`
-		SELECT place, verdict, at, currency, provider, payment_ref, remainder, coalesce(look_first, false)
+		SELECT place, verdict, at, currency, provider, payment_ref, remainder, coalesce(look_first, false), payment_account
 		FROM claim_refunds($1::boolean, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
 			$7::integer[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::interval[],
 			$15::text[], $16::text[], $17::text[], $18::integer[], $19::interval[], $20::integer[], $21::interval, $22::interval)`,
@@ -243,7 +245,7 @@ func (r *claimRows) queue(b *pgx.Batch, patient bool, found func(verdict) error)
 	).Query(func(rows pgx.Rows) error {
 		var v verdict
 		_, err := pgx.ForEachRow(rows, []any{
-			&v.place, &v.word, &v.at, &v.currency, &v.provider, &v.paymentRef, &v.remainder, &v.lookFirst,
+			&v.place, &v.word, &v.at, &v.currency, &v.provider, &v.paymentRef, &v.remainder, &v.lookFirst, &v.account,
 		}, func() error { return found(v) })
 		return err
 	})

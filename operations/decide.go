@@ -125,7 +125,7 @@ func (r reservation) decide(f finding, remainder int64) change {
 	case !ours:
 		c.stale = true
 	case f.is(OutcomeDeclined) && r.State == StateReserved:
-		r.declined(&c, f.result.DeclineCode)
+		r.declined(&c, f.result)
 	case f.contradictory() && r.open():
 		r.attention(&c, attentionContradictory)
 	case f.contradictory() && r.settled():
@@ -234,8 +234,9 @@ func (r reservation) pending(c *change) {
 }
 
 // declined: the answer to our request was no. It is believed at once only where nothing of ours can have been executed.
-func (r reservation) declined(c *change, code string) {
-	if r.attempts > 1 || r.doubted != nil || code == DeclineAlreadyRefunded || code == DeclineExceedsUnrefunded {
+func (r reservation) declined(c *change, result ProviderResult) {
+	code := result.DeclineCode
+	if r.attempts > 1 || r.doubted != nil || result.Doubtful || code == DeclineAlreadyRefunded || code == DeclineExceedsUnrefunded {
 		c.doubted, c.next = &code, nextLag
 		return
 	}

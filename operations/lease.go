@@ -26,6 +26,7 @@ type Lease struct {
 	sends        bool // nothing was ever sent, that we know of, and it is young: the holder sends without looking first
 	probe        bool // the provider has not answered its holder yet, see Claim
 	paymentRef   string
+	account      string // of the provider, which took the payment
 	providerKey  string
 	takenAt      time.Time          // by the database's clock
 	due          pgtype.Timestamptz // since when
@@ -42,6 +43,7 @@ type unleased struct{ leaseUntil, keyExpiresAt, lastSendEnded pgtype.Timestamptz
 // leaseColumns reads a leased operation o, for scan.
 const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.created_at >= c.at - old.age, o.look_first,
 	(SELECT p.provider_payment_ref FROM orders p WHERE p.tenant_id = o.tenant_id AND p.order_id = o.order_id),
+	(SELECT coalesce(p.provider_account, '') FROM orders p WHERE p.tenant_id = o.tenant_id AND p.order_id = o.order_id),
 	o.provider_key, c.at, o.next_check_at,
 	CASE WHEN o.last_send_ended + lag.lag > c.at
 		THEN (extract(epoch FROM least(o.last_send_ended + lag.lag, c.at + interval '1 day') - c.at) * 1000000000)::bigint
@@ -50,7 +52,7 @@ const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.created_at 
 // scan reads a lease. A reservation that has become old is looked up before it is sent, even for the first time: a human
 // may have to decide; so is what a history that was lost may have sent. earlier is how many of its attempts were before this one.
 func (l *Lease) scan(row pgx.CollectableRow, earlier func(attempts int) int, more ...any) error {
-	targets := append(l.Operation.targets(), &l.attempts, &l.notSent, &l.young, &l.lookFirst, &l.paymentRef, &l.providerKey,
+	targets := append(l.Operation.targets(), &l.attempts, &l.notSent, &l.young, &l.lookFirst, &l.paymentRef, &l.account, &l.providerKey,
 		&l.takenAt, &l.due, &l.lagLeft)
 	err := row.Scan(append(targets, more...)...)
 	l.State = l.Operation.State

@@ -27,6 +27,7 @@ type ProviderRequest struct {
 	OperationID      string
 	Key              string // the idempotency key, the same on every attempt, for ever
 	PaymentRef       string // the captured payment
+	Account          string // the provider's account that took it; empty where that is our own
 	AmountCents      int64  // minor units
 	Currency         string // ISO 4217
 	ProviderRefundID string // the provider's name of the refund, where it is known already
@@ -51,6 +52,7 @@ type ProviderResult struct {
 	Outcome          Outcome
 	ProviderRefundID string // empty for a decline that made no refund
 	DeclineCode      string // one of the Decline constants, for OutcomeDeclined
+	Doubtful         bool   // of a Refund's decline: it may be our own success in disguise, whatever its code
 	RequestID        string // the provider's name of the exchange, for its support
 }
 

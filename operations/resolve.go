@@ -254,7 +254,7 @@ func failureOf(err error) ProviderError {
 func (l Lease) request() ProviderRequest {
 	o := l.Operation
 	return ProviderRequest{
-		TenantID: o.TenantID, OperationID: o.OperationID, Key: l.providerKey, PaymentRef: l.paymentRef,
+		TenantID: o.TenantID, OperationID: o.OperationID, Key: l.providerKey, PaymentRef: l.paymentRef, Account: l.account,
 		AmountCents: o.AmountCents, Currency: o.Currency, ProviderRefundID: deref(o.ProviderRefundID),
 	}
 }

@@ -45,6 +45,7 @@ type Order struct {
 	OverRefundedCents  int64   `json:"over_refunded_cents"`
 	Provider           string  `json:"provider"`
 	ProviderPaymentRef *string `json:"provider_payment_ref"`
+	ProviderAccount    *string `json:"provider_account"`
 	Customer           struct {
 		ID    *string `json:"id"`
 		Email *string `json:"email"`

@@ -72,6 +72,7 @@ func (r Record) providerRequest() (string, operations.ProviderRequest, error) {
 	var order struct {
 		Provider   *string `json:"provider"`
 		PaymentRef string  `json:"provider_payment_ref"`
+		Account    string  `json:"provider_account"`
 	}
 	said := r.Operation
 	if said.Kind() == 'n' {
@@ -84,7 +85,7 @@ func (r Record) providerRequest() (string, operations.ProviderRequest, error) {
 		return "", operations.ProviderRequest{}, nil
 	}
 	return *order.Provider, operations.ProviderRequest{
-		TenantID: r.TenantID, OperationID: r.OperationID, Key: row.Key, PaymentRef: order.PaymentRef,
+		TenantID: r.TenantID, OperationID: r.OperationID, Key: row.Key, PaymentRef: order.PaymentRef, Account: order.Account,
 		AmountCents: row.Amount, Currency: row.Currency, ProviderRefundID: row.RefundID,
 	}, nil
 }
