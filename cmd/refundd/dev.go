@@ -40,6 +40,7 @@ func (d devCmd) Run(ctx context.Context, c console) error {
 }
 
 func (d devCmd) runIn(ctx context.Context, c console, folder *dev.Folder, serves *bool) error {
+	collectSeldom()
 	public, admin, err := listenBoth(ctx, d.Addr, d.AdminAddr)
 	if err != nil {
 		return err
