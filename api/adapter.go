@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"refundd/access"
 	"refundd/operations"
 )
@@ -62,6 +64,7 @@ type exchange struct {
 	rate        *standing // nil while unauthenticated, or where no limit is set
 	operationID string    // empty while unknown
 	attempt     attempt
+	span        trace.Span // nil where nothing is traced
 }
 
 // run does all that may fail; a panic of a handler is an error like any other.

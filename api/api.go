@@ -20,6 +20,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"refundd/access"
 	"refundd/escalations"
@@ -33,6 +34,7 @@ type Config struct {
 	Desk           *escalations.Desk
 	Logger         *slog.Logger          // optional: without one, nothing is logged
 	Registerer     prometheus.Registerer // optional: where the metrics go
+	Tracer         trace.Tracer          // optional: without one, nothing is traced
 	RequestTimeout time.Duration         // a request's deadline; default 30 s
 	RateLimit      int                   // requests per minute and key; 0 sets no limit
 	Ready          func(context.Context) error
@@ -47,7 +49,8 @@ type server struct {
 	desk    *escalations.Desk
 	log     *slog.Logger
 	metrics *metrics
-	limiter *limiter // nil: no limit
+	tracer  trace.Tracer // nil: nothing is traced
+	limiter *limiter     // nil: no limit
 	ready   func(context.Context) error
 	timeout time.Duration
 	router  router
@@ -66,6 +69,7 @@ func New(c Config) (API, error) {
 		return API{}, err
 	}
 	s := &server{engine: c.Engine, keys: c.Keys, desk: c.Desk, log: c.Logger, metrics: m, ready: c.Ready, timeout: c.RequestTimeout}
+	s.tracer = c.Tracer
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -165,5 +169,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{s: s, w: w, r: r, ref: ref, started: time.Now(), attempt: readAttempt(r.Header)}
 	x.match = s.router.find(r)
 	x.operationID = x.match.operationID()
+	if s.tracer != nil {
+		x.beginSpan()
+		defer x.endSpan()
+	}
 	x.answer(x.run())
 }

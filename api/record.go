@@ -22,11 +22,12 @@ func (x *exchange) record(rep reply, p *problem) {
 	}
 	took := time.Since(x.started)
 	x.s.metrics.count(x, rep, code, took)
+	x.describeSpan(rep, code)
 	level := x.level(rep)
 	if !x.s.log.Enabled(x.r.Context(), level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 21)
+	attrs := make([]slog.Attr, 0, 22)
 	attrs = append(attrs,
 		slog.String("diagnostic_ref", x.ref),
 		slog.String("route", x.match.label()),
@@ -60,6 +61,7 @@ func (x *exchange) level(rep reply) slog.Level {
 // appendKnown adds what is known of caller, operation and attempt.
 func (x *exchange) appendKnown(attrs []slog.Attr, rep reply) []slog.Attr {
 	for _, a := range [...]struct{ name, value string }{
+		{"trace_id", x.traceID()},
 		{"tenant_id", x.principal.TenantID},
 		{"key_id", x.principal.KeyID},
 		{"operation_id", x.operationID},

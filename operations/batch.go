@@ -24,16 +24,16 @@ const patience = 250 * time.Millisecond
 
 // How much is done at once. A few large transactions beat many small ones; what follows a reservation is limited by those.
 var (
-	askLimits  = batch.Limits{Size: batchSize, AtOnce: 2, Patience: patience}
-	noteLimits = batch.Limits{Size: batchSize, AtOnce: 4, Patience: patience}
+	askLimits  = batch.Limits{Name: "batch of leases", Size: batchSize, AtOnce: 2, Patience: patience}
+	noteLimits = batch.Limits{Name: "batch of outcomes", Size: batchSize, AtOnce: 4, Patience: patience}
 )
 
 func readLimits(queue int) batch.Limits {
-	return batch.Limits{Size: batchSize, AtOnce: 2, Patience: patience, Queue: queue}
+	return batch.Limits{Name: "batch of reads", Size: batchSize, AtOnce: 2, Patience: patience, Queue: queue}
 }
 
 func claimLimits(queue int) batch.Limits {
-	return batch.Limits{Size: batchSize, AtOnce: 3, Patience: patience, Queue: queue}
+	return batch.Limits{Name: "batch of refunds", Size: batchSize, AtOnce: 3, Patience: patience, Queue: queue}
 }
 
 // waiting is how many refunds wait for a transaction.
@@ -43,7 +43,7 @@ func (e *Engine) waiting() int { return e.claims.Waiting() + e.patient.Waiting()
 // so that those who need not wait always have some, and one tenant does not hold them all.
 func patientLimits(pool *pgxpool.Pool) batch.Limits {
 	share := max(1, int(pool.Config().MaxConns)/6)
-	return batch.Limits{Size: batchSize, AtOnce: share, PerOwner: max(1, share-1), Beside: 1, Alone: true}
+	return batch.Limits{Name: "batch of one order", Size: batchSize, AtOnce: share, PerOwner: max(1, share-1), Beside: 1, Alone: true}
 }
 
 // apart does work in company, and where one piece of it may have spoilt it for the others, apart.

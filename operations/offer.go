@@ -16,18 +16,18 @@ const (
 	lastOffer  = time.Second
 )
 
-// record takes a finding through tx 2, in company of others. It belongs to the operation, not to a caller: it is offered to
-// the database until the lease ends, since whoever finds the lease run out has to ask the provider again. What the database
-// refuses for good is set aside.
-func (e *Engine) record(f finding) recorded {
+// record takes a finding through tx 2, in company of others. It belongs to the operation, not to a caller: the end of ctx ends
+// nothing, and it is offered to the database until the lease ends, since whoever finds the lease run out has to ask the
+// provider again. What the database refuses for good is set aside.
+func (e *Engine) record(ctx context.Context, f finding) recorded {
 	for wait := firstOffer; ; wait = min(2*wait, lastOffer) {
-		r := e.offer(f)
+		r := e.offer(ctx, f)
 		_, told := errors.AsType[*Refusal](r.err)
 		switch {
 		case r.err == nil, told:
 			return r
 		case refusedForGood(r.err):
-			return e.setAside(f, r.err)
+			return e.setAside(ctx, f, r.err)
 		case errors.Is(r.err, ErrOverloaded), !f.lease.alive(e.config.Lease - wait):
 			return recorded{operation: f.lease.Operation, err: r.err}
 		}
@@ -36,11 +36,12 @@ func (e *Engine) record(f finding) recorded {
 }
 
 // offer takes a finding through tx 2 once.
-func (e *Engine) offer(f finding) recorded {
+func (e *Engine) offer(ctx context.Context, f finding) recorded {
+	ctx = context.WithoutCancel(ctx)
 	lane, n := orderLane(f.lease.Operation.entry().OrderKey), &note{finding: f}
-	r, err := e.notes.Do(context.Background(), lane, n)
+	r, err := e.notes.Do(ctx, lane, n)
 	if errors.Is(err, errHeld) {
-		r, err = e.patientNotes.Do(context.Background(), lane, n)
+		r, err = e.patientNotes.Do(ctx, lane, n)
 	}
 	if err != nil {
 		return recorded{err: err}
@@ -51,7 +52,7 @@ func (e *Engine) offer(f finding) recorded {
 // setAside records, instead of a finding that the database refuses, that there was one. The operation backs off as after any
 // attempt that brought nothing, and reaches a human at the same age, with what was found in its history. A person whose
 // decision is refused is told so, and nothing else changes.
-func (e *Engine) setAside(f finding, why error) recorded {
+func (e *Engine) setAside(ctx context.Context, f finding, why error) recorded {
 	if f.source == sourceHuman {
 		f = finding{lease: f.lease, source: sourceLookup, kind: ErrorNotSent, silent: true}
 	}
@@ -60,7 +61,7 @@ func (e *Engine) setAside(f finding, why error) recorded {
 	if f.kind != ErrorNotSent {
 		f.kind = ErrorUnknown
 	}
-	r := e.offer(f)
+	r := e.offer(ctx, f)
 	if r.err != nil {
 		r.operation = f.lease.Operation
 	}

@@ -32,8 +32,8 @@ type recorded struct {
 var errHeld = errors.New("somebody else holds the order")
 
 // recordAll is tx 2 in company, where nobody waits for a lock.
-func (e *Engine) recordAll(_ context.Context, notes []*note) []batch.Result[recorded] {
-	results := e.recordKeys(notes, false)
+func (e *Engine) recordAll(ctx context.Context, notes []*note) []batch.Result[recorded] {
+	results := e.recordKeys(ctx, notes, false)
 	for i, r := range results {
 		if pgtx.StaysLocked(r.Err) { // the name of a provider's refund, by somebody who is about to record it: whose is not known
 			results[i].Err = errHeld
@@ -43,14 +43,14 @@ func (e *Engine) recordAll(_ context.Context, notes []*note) []batch.Result[reco
 }
 
 // recordPatiently is tx 2 of findings of one order that somebody else held.
-func (e *Engine) recordPatiently(_ context.Context, notes []*note) []batch.Result[recorded] {
-	return e.recordKeys(notes, true)
+func (e *Engine) recordPatiently(ctx context.Context, notes []*note) []batch.Result[recorded] {
+	return e.recordKeys(ctx, notes, true)
 }
 
 // recordKeys records findings until each has its answer: of one key, one at a time. They belong to operations, not to callers:
 // no caller's deadline ends it.
-func (e *Engine) recordKeys(notes []*note, wait bool) []batch.Result[recorded] {
-	ctx, cancel := context.WithTimeout(context.Background(), batchDeadline)
+func (e *Engine) recordKeys(ctx context.Context, notes []*note, wait bool) []batch.Result[recorded] {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchDeadline)
 	defer cancel()
 	return inRounds(notes, func(n *note) operationKey { return n.lease.key() }, func(notes []*note) []batch.Result[recorded] {
 		return apart(e, notes, func(notes []*note) ([]batch.Result[recorded], error) { return e.recordOnce(ctx, notes, wait) })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"refundd/internal/clocks"
+	"refundd/internal/spans"
 )
 
 // Who works on an operation, as its history says.
@@ -64,7 +65,7 @@ func (e *Engine) resolve(ctx context.Context, l Lease, p permit) (Resolution, er
 		p = e.permitted(l, p)
 		f.barred = p == nil
 	}
-	r := e.record(f)
+	r := e.record(ctx, f)
 	if r.err == nil && r.change.resend {
 		failpoint("resend.decided")
 		resolution, err := e.send(ctx, l, p, true)
@@ -93,25 +94,25 @@ func (e *Engine) permitted(l Lease, p permit) permit {
 func (e *Engine) send(ctx context.Context, l Lease, p permit, resent bool) (Resolution, error) {
 	failpoint("send.begun")
 	if p = e.permitted(l, p); p == nil {
-		return e.walkAway(l, nil)
+		return e.walkAway(ctx, l, nil)
 	}
 	a, err := e.maySend(ctx, l)
 	if err != nil || !a.open {
 		p.drop()
-		return e.walkAway(l, err)
+		return e.walkAway(ctx, l, err)
 	}
 	failpoint("send.admitted")
 	f := e.refund(ctx, l, p, a.notAfter)
 	failpoint("send.answered")
-	r := e.record(f)
+	r := e.record(ctx, f)
 	return l.resolution(f, r, resent), r.err
 }
 
 // walkAway answers what stands, where the lease is no longer good for sending, or nobody could tell for the error why. If it
 // is still ours, the attempt is recorded as one that asked nobody, which frees it.
-func (e *Engine) walkAway(l Lease, why error) (Resolution, error) {
+func (e *Engine) walkAway(ctx context.Context, l Lease, why error) (Resolution, error) {
 	f := finding{lease: l, source: sourceLookup, kind: ErrorNotSent, unasked: true}
-	r := e.record(f)
+	r := e.record(ctx, f)
 	return l.resolution(f, r, false), errors.Join(why, r.err)
 }
 
@@ -148,8 +149,12 @@ func (e *Engine) refund(ctx context.Context, l Lease, p permit, notAfter clocks.
 	defer cancel()
 	r := l.request()
 	r.NotAfter = notAfter
+	ctx, span := spans.Call(ctx, "provider refund")
+	defer span.End()
 	result, err := provider.setup.Provider.Refund(ctx, r)
-	return e.called(f, p, "refund", result, err)
+	f = e.called(f, p, "refund", result, err)
+	f.describe(span)
+	return f
 }
 
 // lookup reads the provider's books.
@@ -163,8 +168,11 @@ func (e *Engine) lookup(ctx context.Context, l Lease) finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.lookupDeadline())
 	defer cancel()
+	ctx, span := spans.Call(ctx, "provider lookup")
+	defer span.End()
 	result, err := provider.setup.Provider.Lookup(ctx, l.request())
 	f = e.called(f, nil, "lookup", result, err)
+	f.describe(span)
 	if failure, ok := errors.AsType[*ProviderError](err); ok && f.kind == ErrorContradictory {
 		f.shown = failure.Shows()
 		e.logContradiction(f)
@@ -194,6 +202,15 @@ func (e *Engine) called(f finding, p permit, call string, result ProviderResult,
 		f.result.RequestID = ""
 	}
 	return f
+}
+
+// describe says in a trace what came of a call.
+func (f finding) describe(span spans.Span) {
+	span.Word("refundd.provider", deref(f.lease.Operation.Provider))
+	span.Word("refundd.result", callLabel(f.result, f.kind))
+	if !f.answered() {
+		span.Failed(string(f.kind))
+	}
 }
 
 // logNoOutcome says that a call brought none; where our credentials are refused, that an operator must act. What the provider

@@ -57,7 +57,7 @@ func (e *Engine) Settle(ctx context.Context, d Decision) (Operation, error) {
 	}
 	return e.whileLeased(ctx, op, d.Actor, func(ctx context.Context, l Lease) (Operation, error) {
 		if l.State != StateNeedsAttention {
-			op, err := e.giveBack(l, nil) // somebody settled it since it was read; it may have been decided alike
+			op, err := e.giveBack(ctx, l, nil) // somebody settled it since it was read; it may have been decided alike
 			if err != nil {
 				return op, err
 			}
@@ -87,22 +87,22 @@ func (e *Engine) whileLeased(ctx context.Context, op Operation, who string, act 
 // settle decides under the lease, after a fresh look at the provider's books.
 func (e *Engine) settle(ctx context.Context, d Decision, l Lease) (Operation, error) {
 	if wait := l.lagLeft; wait > 0 && !d.Override {
-		return e.giveBack(l, &Refusal{Err: ErrInProgress, Operation: &l.Operation, RetryAfter: wait})
+		return e.giveBack(ctx, l, &Refusal{Err: ErrInProgress, Operation: &l.Operation, RetryAfter: wait})
 	}
 	f := e.lookup(ctx, l)
 	failpoint("settle.looked")
 	switch {
 	case d.contradicts(f):
 		f.noted = true
-		r := e.record(f)
+		r := e.record(ctx, f)
 		if r.err != nil {
 			return l.Operation, r.err
 		}
 		return r.operation, refuse(ErrProviderDisagrees, &r.operation)
 	case f.unreachable() && !d.Override:
-		return e.giveBack(l, &Refusal{Err: ErrProviderUnavailable, Operation: &l.Operation, RetryAfter: e.config.BreakerOpen})
+		return e.giveBack(ctx, l, &Refusal{Err: ErrProviderUnavailable, Operation: &l.Operation, RetryAfter: e.config.BreakerOpen})
 	}
-	r := e.record(d.finding(l, f))
+	r := e.record(ctx, d.finding(l, f))
 	switch {
 	case r.err != nil:
 		return r.operation, r.err
@@ -152,8 +152,8 @@ func (d Decision) finding(l Lease, seen finding) finding {
 }
 
 // giveBack frees a lease that came to nothing, and answers why.
-func (e *Engine) giveBack(l Lease, why error) (Operation, error) {
-	r := e.record(finding{lease: l, source: sourceLookup, kind: ErrorNotSent, silent: true})
+func (e *Engine) giveBack(ctx context.Context, l Lease, why error) (Operation, error) {
+	r := e.record(ctx, finding{lease: l, source: sourceLookup, kind: ErrorNotSent, silent: true})
 	if r.err != nil {
 		return l.Operation, r.err
 	}

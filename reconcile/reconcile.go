@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"refundd/operations"
@@ -33,6 +34,7 @@ type Config struct {
 	Engine        *operations.Engine // whose Run goes on for longer than the job
 	Pool          *pgxpool.Pool
 	Logger        *slog.Logger  // optional
+	Tracer        trace.Tracer  // optional: each run is then a trace
 	Workers       int           // operations of each provider at a time; default 64
 	RatePerSecond float64       // requests per second to each provider; 0 sets no limit
 	Progress      func(Summary) // optional: called every second of a run
@@ -86,6 +88,11 @@ func New(c Config) (*Job, error) {
 // work; the summary is of what it did all the same.
 func (j *Job) Run(ctx context.Context) (Summary, error) {
 	began := time.Now()
+	if j.config.Tracer != nil {
+		var span trace.Span
+		ctx, span = j.config.Tracer.Start(ctx, "reconcile")
+		defer span.End()
+	}
 	r, err := j.open(ctx)
 	if err != nil {
 		return Summary{}, err

@@ -30,6 +30,7 @@ type reconcileCmd struct {
 	postgres.Database
 	providerFlags
 	requestFlags
+	traceFlags
 	Every       time.Duration `default:"0" help:"Run again and again with this period, until told to stop; 0 runs once."`
 	DryRun      bool          `help:"Decide, and change nothing."`
 	Concurrency int           `default:"64" help:"Operations of each provider looked up at a time (default ${default})."`
@@ -41,6 +42,9 @@ type reconcileCmd struct {
 // check reports every value that makes no sense.
 func (r reconcileCmd) check() error {
 	faults := r.faults()
+	if _, err := r.collector(); err != nil {
+		faults = append(faults, err)
+	}
 	if r.Every < 0 || r.Every > 0 && r.Every < minPeriod {
 		faults = append(faults, errors.New("--every must be at least "+minPeriod.String()))
 	}
@@ -80,6 +84,11 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 	}
 	defer pool.Close()
 	registry := newRegistry(c, pool, r.names())
+	traces, err := r.traceFlags.open(c.log, registry)
+	if err != nil {
+		return err
+	}
+	defer traces.close()
 	desk, err := r.newDesk(c.log, pool)
 	if err != nil {
 		return err
@@ -89,7 +98,7 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	job, err := reconcile.New(reconcile.Config{
-		Engine: engine, Pool: pool, Logger: c.log, Workers: r.Concurrency, RatePerSecond: r.Rate, Progress: progress(c),
+		Engine: engine, Pool: pool, Logger: c.log, Tracer: traces.tracer(), Workers: r.Concurrency, RatePerSecond: r.Rate, Progress: progress(c),
 	})
 	if err != nil {
 		return err

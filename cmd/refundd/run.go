@@ -111,6 +111,9 @@ func environment(getenv func(string) string) kong.ResolverFunc {
 		if value := getenv(variable(flag.Name)); value != "" && flag.Name != "help" {
 			return value, nil
 		}
+		if value := getenv(otlpVariable); value != "" && flag.Name == "otlp-endpoint" {
+			return value, nil
+		}
 		return nil, nil
 	}
 }

@@ -36,6 +36,7 @@ const (
 // serviceFlags are shared by all that serves the API.
 type serviceFlags struct {
 	providerFlags
+	traceFlags
 	AdminAddr      string        `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where /metrics is served (default a free port of 127.0.0.1, logged)."`
 	RequestTimeout time.Duration `default:"30s" help:"A request's deadline, at least 100ms (default ${default})."`
 	RateLimit      int           `default:"0" help:"Requests per minute and key; 0 sets no limit (default ${default})."`
@@ -48,6 +49,9 @@ type serviceFlags struct {
 // check reports every value that makes no sense.
 func (f serviceFlags) check() error {
 	faults := f.faults()
+	if _, err := f.collector(); err != nil {
+		faults = append(faults, err)
+	}
 	if f.RequestTimeout < 100*time.Millisecond {
 		faults = append(faults, errors.New("--request-timeout must be at least 100ms"))
 	}
@@ -77,6 +81,7 @@ type service struct {
 	engine   *operations.Engine
 	keys     *access.Keys
 	registry *prometheus.Registry
+	traces   traces
 	handler  api.API
 	desk     *escalations.Desk
 	policy   policyFlags
@@ -112,6 +117,9 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	registry := newRegistry(c, pool, f.names())
 	s.registry = registry // which the operator's guide is held against
 	var err error
+	if s.traces, err = f.traceFlags.open(log, registry); err != nil {
+		return nil, err
+	}
 	if s.desk, err = f.newDesk(log, pool); err != nil {
 		return nil, err
 	}
@@ -121,7 +129,9 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	}
 	if f.ReconcileEvery > 0 {
 		s.every = f.ReconcileEvery
-		if s.job, err = reconcile.New(reconcile.Config{Engine: s.engine, Pool: pool, Logger: log}); err != nil {
+		if s.job, err = reconcile.New(reconcile.Config{
+			Engine: s.engine, Pool: pool, Logger: log, Tracer: s.traces.tracer(),
+		}); err != nil {
 			return nil, fmt.Errorf("make reconciliation: %w", err)
 		}
 	}
@@ -129,7 +139,7 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 		return nil, fmt.Errorf("make keys: %w", err)
 	}
 	s.handler, err = api.New(api.Config{
-		Engine: s.engine, Keys: s.keys, Desk: s.desk, Logger: log, Registerer: registry,
+		Engine: s.engine, Keys: s.keys, Desk: s.desk, Logger: log, Registerer: registry, Tracer: s.traces.tracer(),
 		RequestTimeout: f.RequestTimeout, RateLimit: f.RateLimit, Ready: s.ready,
 	})
 	if err != nil {
@@ -172,6 +182,7 @@ func (s *service) partingWhileDraining(h http.Handler) http.Handler {
 func (s *service) run(ctx context.Context, public, admin net.Listener, grace time.Duration, serving func() error) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	defer s.traces.close()
 	defer s.cutOff()
 	due, endDue := context.WithCancel(ctx)
 	defer endDue()

@@ -27,8 +27,9 @@ type Lane struct {
 	Name  string
 }
 
-// Limits bound a group. Every zero but AtOnce's and Size's means no limit.
+// Limits name a group and bound it. Every zero but AtOnce's and Size's means no limit.
 type Limits struct {
+	Name     string        // of the work in a trace
 	Size     int           // of one batch
 	AtOnce   int           // batches at once
 	PerOwner int           // batches at once that hold a lane of one owner
@@ -130,6 +131,8 @@ func (g *Group[In, Out]) lead(c *call[In, Out]) bool {
 	for i, c := range b.calls {
 		work[i] = c.work
 	}
-	b.results = g.run(b.ctx, work)
+	ctx, span := b.traced(g.limits.Name)
+	defer span.End()
+	b.results = g.run(ctx, work)
 	return true
 }

@@ -26,6 +26,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"refundd/internal/spans"
 )
 
 var (
@@ -48,22 +50,22 @@ func InTx[T any](ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) (T, 
 
 // Do is InTx for a body that returns nothing.
 func Do(ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) error) error {
-	return do(ctx, pool, terms{readWrite, settled}, body)
+	return do(ctx, pool, terms{"transaction", readWrite, settled}, body)
 }
 
 // Read runs the queued statements, which only read, in a transaction of one round trip.
 func Read(ctx context.Context, pool *pgxpool.Pool, queue func(b *pgx.Batch)) error {
-	return read(ctx, pool, terms{readWrite, settled}, queue)
+	return read(ctx, pool, terms{"read", readWrite, settled}, queue)
 }
 
 // Glimpse is Read for what need not be durable: it does not wait for standbys.
 func Glimpse(ctx context.Context, pool *pgxpool.Pool, queue func(b *pgx.Batch)) error {
-	return read(ctx, pool, terms{readWrite, glimpsed}, queue)
+	return read(ctx, pool, terms{"glimpse", readWrite, glimpsed}, queue)
 }
 
 // Snapshot runs body, which only reads and may take its time, on one moment's state of the database, also of a standby.
 func Snapshot(ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) error) error {
-	return do(ctx, pool, terms{"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", snapshot}, body)
+	return do(ctx, pool, terms{"snapshot", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", snapshot}, body)
 }
 
 func read(ctx context.Context, pool *pgxpool.Pool, t terms, queue func(b *pgx.Batch)) error {
@@ -75,5 +77,24 @@ func read(ctx context.Context, pool *pgxpool.Pool, t terms, queue func(b *pgx.Ba
 }
 
 func do(ctx context.Context, pool *pgxpool.Pool, t terms, body func(tx *Tx) error) error {
-	return again(ctx, func() error { return once(ctx, pool, t, body) })
+	ctx, span := spans.Start(ctx, t.name)
+	defer span.End()
+	err := again(ctx, func() error { return once(ctx, pool, t, body) })
+	if err != nil {
+		span.Failed(kind(err))
+	}
+	return err
+}
+
+// kind is what an error is called in a span: its SQLSTATE, or which of ours it is.
+func kind(err error) string {
+	switch state := SQLState(err); {
+	case state != "":
+		return state
+	case errors.Is(err, ErrDeadline):
+		return "deadline"
+	case errors.Is(err, ErrUnavailable):
+		return "unavailable"
+	}
+	return "other"
 }

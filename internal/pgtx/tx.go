@@ -18,8 +18,9 @@ type Tx struct {
 	begun, ended bool
 }
 
-// terms are how a transaction begins.
+// terms are how a transaction begins, and what it is called in a trace.
 type terms struct {
+	name     string
 	begin    string
 	settings string
 }
