@@ -68,36 +68,37 @@ func TestTraces_TellTheRoad_AndNothingOfTheRefund(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
 	p := newPaying(t, "--otlp-endpoint", c.URL, "--provider-breaker-failures", "1000")
+	const callers = "callers-own-77c1"
 	words := harness.Fields{"message": harness.Canary}
 	for i, mode := range []string{"", "decline", "error_after", "drop_before"} {
-		order, operation := fmt.Sprintf("ORDER-%s-%d", harness.Canary, i), fmt.Sprintf("OP-%s-%d", harness.Canary, i)
+		order, operation := fmt.Sprintf("ORDER-%s-%d", callers, i), fmt.Sprintf("OP-%s-%d", callers, i)
 		p.Pay(harness.Payment{OrderID: order, Cents: 10000})
 		if mode != "" {
 			p.provider.Fault(mode, words, harness.Times(1))
 		}
-		a := p.Client().Put(harness.AuthorizationPath(operation), harness.Fields{
-			"case_id": harness.Canary, "order_id": order, "amount_cents": 4321, "approved_by": harness.Canary, "reason": harness.Canary,
+		a := p.Client.Put(harness.AuthorizationPath(operation), harness.Fields{
+			"case_id": callers, "order_id": order, "amount_cents": 4321, "approved_by": callers, "reason": callers,
 		})
 		want(t, a, "201")
-		p.Client().Do(harness.Request{
+		p.Client.Do(harness.Request{
 			Method: http.MethodPost, Path: "/v1/refunds", Valid: true,
-			Body: harness.JSON(harness.Fields{"operation_id": operation, "order_id": order, "amount_cents": 4321, "metadata": harness.Fields{"note": harness.Canary}}),
+			Body: harness.JSON(harness.Fields{"operation_id": operation, "order_id": order, "amount_cents": 4321, "metadata": harness.Fields{"note": callers}}),
 			Header: http.Header{
 				"Traceparent": {fmt.Sprintf("00-0af7651916cd43dd8448eb211c80319%d-b7ad6b7169203331-01", i)},
-				"Tracestate":  {"vendor=" + harness.Canary}, "Baggage": {"customer=" + harness.Canary}, "User-Agent": {harness.Canary},
+				"Tracestate":  {"vendor=" + callers}, "Baggage": {"customer=" + callers}, "User-Agent": {callers},
 			},
 		})
 	}
-	p.Get("/v1/orders?customer_email=" + harness.Canary + "%40example.com")
-	p.Get("/v1/authorizations?case_id=" + harness.Canary)
-	p.Get("/v1/" + harness.Canary)
+	p.Get("/v1/orders?customer_email=" + callers + "%40example.com")
+	p.Get("/v1/authorizations?case_id=" + callers)
+	p.Get("/v1/" + callers)
 	p.Service.Due(t)
 	p.Service.Reconcile(t, "--otlp-endpoint", c.URL)
 	if code := p.Service.Servers[0].Terminate(t); code != 0 {
 		t.Errorf("serve ends with %d", code)
 	}
 
-	secrets := []string{harness.Canary, p.ID, p.Key, "4321", "customer_email", "case_id"}
+	secrets := []string{harness.Canary, callers, p.ID, p.Client.Key, "4321", "customer_email", "case_id"}
 	c.mu.Lock()
 	for _, secret := range secrets {
 		if i := strings.Index(c.raw.String(), secret); i >= 0 {
