@@ -45,12 +45,14 @@ var (
 		"When the last run of reconciliation that was a success ended, as Unix time; 0 where none ever was.", nil, nil)
 	lastRunAgeDesc = prometheus.NewDesc("refundd_reconciliation_last_success_age_seconds",
 		"How long ago that was, by the database's clock; absent where none ever was.", nil, nil)
+	lastFailedDesc = prometheus.NewDesc("refundd_reconciliation_last_run_failed",
+		"1 where the last run of reconciliation that ended was no success, 0 where it was; absent where none ever ended.", nil, nil)
 	readDesc = prometheus.NewDesc("refundd_operations_scrape_success", "1 where the database told the above, 0 where it could not.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{openDesc, oldestDesc, dueDesc, overDesc, contradictedDesc, lastRunDesc, lastRunAgeDesc, readDesc} {
+	for _, d := range []*prometheus.Desc{openDesc, oldestDesc, dueDesc, overDesc, contradictedDesc, lastRunDesc, lastRunAgeDesc, lastFailedDesc, readDesc} {
 		out <- d
 	}
 }
@@ -79,6 +81,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	if s.lastRun > 0 {
 		gauge(lastRunAgeDesc, s.lastRunAge)
 	}
+	if s.lastFailed != nil {
+		gauge(lastFailedDesc, *s.lastFailed)
+	}
 }
 
 var openStates = []operations.State{operations.StateReserved, operations.StatePending, operations.StateNeedsAttention}
@@ -92,6 +97,7 @@ type snapshot struct {
 	over                float64                      // orders
 	contradicted        float64                      // operations
 	lastRun, lastRunAge float64                      // seconds; 0 = never
+	lastFailed          *float64                     // nil: none ever ended
 }
 
 // read returns what the database tells now; why it does not, the service's own log says.
@@ -137,4 +143,8 @@ func (s *snapshot) queue(b *pgx.Batch, providers []string) {
 			coalesce(extract(epoch FROM clock_timestamp() - max(finished_at)), 0)::float8
 		FROM (SELECT finished_at FROM reconciliation_runs WHERE finished_at IS NOT NULL AND error IS NULL AND errors = 0 AND NOT dry_run
 			ORDER BY started_at DESC LIMIT 1) last`).QueryRow(func(row pgx.Row) error { return row.Scan(&s.lastRun, &s.lastRunAge) })
+	b.Queue(`
+		SELECT (SELECT CASE WHEN error IS NULL AND errors = 0 THEN 0 ELSE 1 END::float8 FROM reconciliation_runs
+			WHERE finished_at IS NOT NULL AND NOT dry_run ORDER BY started_at DESC LIMIT 1)`).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&s.lastFailed) })
 }

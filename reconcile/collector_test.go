@@ -103,7 +103,15 @@ func TestCollector_CountsOnlyRunsThatWereASuccess(t *testing.T) {
 		(gen_random_uuid(), now() - interval '1 hour', NULL, NULL),
 		(gen_random_uuid(), now() - interval '1 hour', now(), 'interrupted')`)
 	b.exec(`INSERT INTO reconciliation_runs (run_id, finished_at, errors) VALUES (gen_random_uuid(), now(), 1)`)
-	within(t, scraped(t, b.db.Pool), `refundd_reconciliation_last_success_age_seconds`, 7200)
+	told := scraped(t, b.db.Pool)
+	within(t, told, `refundd_reconciliation_last_success_age_seconds`, 7200)
+	if told[`refundd_reconciliation_last_run_failed`] != 1 {
+		t.Error("the last run, which had an error, is not told as failed")
+	}
+	b.exec(`INSERT INTO reconciliation_runs (run_id, finished_at) VALUES (gen_random_uuid(), now())`)
+	if told := scraped(t, b.db.Pool); told[`refundd_reconciliation_last_run_failed`] != 0 {
+		t.Error("a run that was a success is told as failed")
+	}
 }
 
 func TestCollector_WithoutTheDatabase_SaysSoInTime(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
+	"refundd/cmd/refundd/internal/fault"
 	"refundd/internal/spans"
 )
 
@@ -61,7 +62,7 @@ func (f traceFlags) open(log *slog.Logger, r prometheus.Registerer) (traces, err
 	}
 	u, err := f.collector()
 	if err != nil {
-		return traces{}, usage("%s", err)
+		return traces{}, fault.Usage("%s", err)
 	}
 	if u == nil {
 		return traces{}, nil
