@@ -11,7 +11,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
-	"refundd/api"
 	"refundd/cmd/refundd/internal/fault"
 	"refundd/cmd/refundd/internal/postgres"
 	"refundd/reconcile"
@@ -103,7 +102,7 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	admin, err := r.admin(ctx, c, pool, registry)
+	admin, err := r.openAdmin(ctx, c, pool, registry)
 	if err != nil {
 		return err
 	}
@@ -119,27 +118,18 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 	return group.Wait()
 }
 
-// admin answers what serves the metrics of a loop; it does nothing where nobody asked for them.
-func (r reconcileCmd) admin(ctx context.Context, c console, pool *pgxpool.Pool, registry *prometheus.Registry) (
+// openAdmin opens the address for the metrics of a loop, where somebody asked for them.
+func (r reconcileCmd) openAdmin(ctx context.Context, c console, pool *pgxpool.Pool, registry *prometheus.Registry) (
 	func(context.Context) error, error,
 ) {
-	if r.Every == 0 || r.AdminAddr == "" {
-		return func(context.Context) error { return nil }, nil
+	if r.Every == 0 {
+		r.AdminAddr = ""
 	}
-	handler, err := api.NewAdmin(api.AdminConfig{Gatherer: registry, Logger: c.log, Ready: newReadiness(pool).check})
-	if err != nil {
-		return nil, fmt.Errorf("make admin api: %w", err)
+	serve, at, err := openAdmin(ctx, c, r.AdminAddr, registry, newReadiness(pool).check)
+	if at != "" {
+		c.log.Info("serving", "admin_addr", at)
 	}
-	listener, err := listen(ctx, "--admin-addr", r.AdminAddr)
-	if err != nil {
-		return nil, err
-	}
-	c.log.Info("serving", "admin_addr", listener.Addr().String())
-	server := api.NewServer("", handler, api.Timeouts{}, c.log)
-	return func(ctx context.Context) error {
-		context.AfterFunc(ctx, func() { _ = server.Close() }) // it is closed either way
-		return serveOn(server, listener)
-	}, nil
+	return serve, err
 }
 
 // work does what was asked for, and prints what it did.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
 	"refundd/access"
@@ -94,14 +93,10 @@ type service struct {
 	every    time.Duration  // of job
 }
 
-// newRegistry collects what every long-running process tells.
+// newRegistry collects what every long-running process on Postgres tells.
 func newRegistry(c console, pool *pgxpool.Pool, providers []string) *prometheus.Registry {
-	registry := prometheus.NewRegistry()
+	registry := processRegistry(c)
 	registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		c.lostLines(),
-		thisBuild().collector(),
 		poolCollector{pool},
 		reconcile.NewCollector(pool, providers...),
 		escalations.NewCollector(pool),

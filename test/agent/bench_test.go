@@ -26,8 +26,8 @@ func BenchmarkCall(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	tools, endpoint := spawnTools(b, server.URL)
-	overHTTP, stdio := overHTTP(b, endpoint, d.Key), overStdio(b, server.URL, d.Key)
+	tools := spawnTools(b, server.URL)
+	overHTTP, stdio := overHTTP(b, tools.URL, d.Key), overStdio(b, server.URL, d.Key)
 	refund := client.RefundRequest{OperationID: "K", OrderID: "A", AmountCents: 100}
 	for _, way := range []struct {
 		name string
@@ -51,7 +51,7 @@ func BenchmarkCall(b *testing.B) {
 		}},
 	} {
 		b.Run(way.name, func(b *testing.B) {
-			before := []time.Duration{cpu(b, server.Process), cpu(b, tools)}
+			before := []time.Duration{cpu(b, server.Process), cpu(b, tools.Process)}
 			began := time.Now()
 			var callers sync.WaitGroup
 			turns := make(chan struct{})
@@ -72,7 +72,7 @@ func BenchmarkCall(b *testing.B) {
 			n := float64(b.N)
 			b.ReportMetric(n/time.Since(began).Seconds(), "calls/s")
 			b.ReportMetric(float64((cpu(b, server.Process)-before[0]).Microseconds())/n, "service-µs/call")
-			b.ReportMetric(float64((cpu(b, tools)-before[1]).Microseconds())/n, "tools-µs/call")
+			b.ReportMetric(float64((cpu(b, tools.Process)-before[1]).Microseconds())/n, "tools-µs/call")
 		})
 	}
 }

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -250,20 +251,25 @@ func TestTools_OverHTTP(t *testing.T) {
 // serveTools starts `refundd mcp --addr` and returns its endpoint.
 func serveTools(t testing.TB, serverURL string) string {
 	t.Helper()
-	_, endpoint := spawnTools(t, serverURL)
-	return endpoint
+	return spawnTools(t, serverURL).URL
 }
 
-func spawnTools(t testing.TB, serverURL string) (p *harness.Process, endpoint string) {
+// spawnTools starts `refundd mcp --addr`; its URL is that of the protocol.
+func spawnTools(t testing.TB, serverURL string) *harness.Server {
 	t.Helper()
-	p = harness.Spawn(t, "", nil, "mcp", "--server-url", serverURL, "--addr", "127.0.0.1:0")
+	p := harness.Spawn(t, "", nil, "mcp", "--server-url", serverURL, "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
 	line, err := p.Logs.Await(time.Minute, nil, `"msg":"serving tools"`)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.Logs.Text())
 	}
-	_, rest, _ := strings.Cut(line, `"addr":"`)
-	addr, _, _ := strings.Cut(rest, `"`)
-	return p, "http://" + addr + "/mcp"
+	var serving struct {
+		Addr      string `json:"addr"`
+		AdminAddr string `json:"admin_addr"`
+	}
+	if err := json.Unmarshal([]byte(line), &serving); err != nil {
+		t.Fatal(err)
+	}
+	return &harness.Server{Process: p, URL: "http://" + serving.Addr + "/mcp", AdminURL: "http://" + serving.AdminAddr}
 }
 
 // A person in the conversation is asked where the client can, and only then.
