@@ -1,7 +1,6 @@
 package blackbox
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -10,36 +9,12 @@ import (
 	"refundd/test/harness"
 )
 
-// asCanary is the service's database through a login whose password, and whose session's name, are canaries.
-func asCanary(t *testing.T, service *harness.Service) string {
-	t.Helper()
-	role := service.DB.Name + "_canary"
-	password := harness.Canary + "-password"
-	for _, sql := range []string{
-		fmt.Sprintf(`CREATE ROLE %s LOGIN IN ROLE refundd_service PASSWORD '%s'`, role, password),
-		fmt.Sprintf(`GRANT CONNECT ON DATABASE %s TO %s`, service.DB.Name, role),
-	} {
-		if _, err := service.DB.Owner.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	u, err := url.Parse(service.DB.ServiceURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.User = url.UserPassword(role, password)
-	q := u.Query()
-	q.Set("application_name", harness.Canary+"-application")
-	u.RawQuery = q.Encode()
-	return u.String()
-}
-
 // The client looks for the canary in every answer; here also logs, metrics, events and commands are searched, while the
 // service meets every fault that quotes what it connects with.
 func TestA50_Secrets_NeverComeOut(t *testing.T) {
 	t.Parallel()
 	service := harness.New(t)
-	databaseURL := asCanary(t, service)
+	databaseURL := service.CanaryURL(t)
 	service.Servers = []*harness.Server{harness.Serve(t, databaseURL, "--request-timeout", "500ms")}
 	server := service.Servers[0]
 	tenant := service.Tenant(t)
@@ -98,9 +73,6 @@ func TestA50_Secrets_NeverComeOut(t *testing.T) {
 			t.Errorf("%s: a secret got out: %s", what, leak)
 		}
 	}
-	tenant.Exec(`REVOKE CONNECT ON DATABASE ` + service.DB.Name + ` FROM ` + role)
-	server.Kill()
-	tenant.Exec(`DROP ROLE ` + role)
 }
 
 func TestA50_CommandsThatCanNotConnect_DoNotQuoteTheirURL(t *testing.T) {

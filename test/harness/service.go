@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -86,5 +87,29 @@ func withCanary(databaseURL string) string {
 	q := u.Query()
 	q.Set("application_name", Canary+"-application")
 	u.RawQuery = q.Encode()
+	return u.String()
+}
+
+// CanaryURL is the service's database through a login whose password, and whose session's name, are canaries. The login is the
+// database's name with _canary; it is gone when the test ends.
+func (s *Service) CanaryURL(t testing.TB) string {
+	t.Helper()
+	role, password := s.DB.Name+"_canary", Canary+"-password"
+	exec := func(format string, args ...any) {
+		if _, err := s.DB.Owner.Exec(context.WithoutCancel(t.Context()), fmt.Sprintf(format, args...)); err != nil {
+			t.Errorf("login %s: %v", role, err)
+		}
+	}
+	exec(`CREATE ROLE %s LOGIN IN ROLE refundd_service PASSWORD '%s'`, role, password)
+	exec(`GRANT CONNECT ON DATABASE %s TO %s`, s.DB.Name, role)
+	t.Cleanup(func() {
+		exec(`REVOKE CONNECT ON DATABASE %s FROM %s`, s.DB.Name, role)
+		exec(`DROP ROLE %s`, role)
+	})
+	u, err := url.Parse(withCanary(s.DB.ServiceURL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.UserPassword(role, password)
 	return u.String()
 }
