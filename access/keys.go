@@ -100,6 +100,25 @@ func (k *Keys) CreateKey(ctx context.Context, n NewKey) (secret string, key Key,
 	return secret, key, nil
 }
 
+// KeyAndTenant returns one key and its tenant, or ErrKeyNotFound.
+func (k *Keys) KeyAndTenant(ctx context.Context, keyID string) (key Key, of Tenant, err error) {
+	err = pgtx.Read(ctx, k.pool, func(b *pgx.Batch) {
+		b.Queue(`SELECT `+keyColumns+` FROM api_keys WHERE key_id = $1`, keyID).Query(func(rows pgx.Rows) (err error) {
+			key, err = oneKey(rows, nil)
+			return err
+		})
+		b.Queue(`
+			SELECT t.tenant_id, t.require_authorization, t.created_at
+			FROM tenants t JOIN api_keys k ON k.tenant_id = t.tenant_id WHERE k.key_id = $1`, keyID).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&of.TenantID, &of.RequireAuthorization, &of.CreatedAt)
+		})
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Key{}, Tenant{}, ErrKeyNotFound
+	}
+	return key, of, named("read key", err)
+}
+
 // ListKeys returns a tenant's keys, ended ones included, oldest first. Errors: ErrTenantNotFound, ErrUnavailable.
 func (k *Keys) ListKeys(ctx context.Context, tenantID string) ([]Key, error) {
 	var keys []Key

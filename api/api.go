@@ -25,6 +25,7 @@ import (
 	"refundd/access"
 	"refundd/escalations"
 	"refundd/operations"
+	"refundd/reconcile"
 )
 
 // Config is what the API needs.
@@ -32,6 +33,7 @@ type Config struct {
 	Engine         *operations.Engine
 	Keys           *access.Keys
 	Desk           *escalations.Desk
+	History        *reconcile.History
 	Logger         *slog.Logger          // optional: without one, nothing is logged
 	Registerer     prometheus.Registerer // optional: where the metrics go
 	Tracer         trace.Tracer          // optional: without one, nothing is traced
@@ -47,6 +49,7 @@ type server struct {
 	engine  *operations.Engine
 	keys    *access.Keys
 	desk    *escalations.Desk
+	history *reconcile.History
 	log     *slog.Logger
 	metrics *metrics
 	tracer  trace.Tracer // nil: nothing is traced
@@ -68,7 +71,7 @@ func New(c Config) (API, error) {
 	if err != nil {
 		return API{}, err
 	}
-	s := &server{engine: c.Engine, keys: c.Keys, desk: c.Desk, log: c.Logger, metrics: m, ready: c.Ready, timeout: c.RequestTimeout}
+	s := &server{engine: c.Engine, keys: c.Keys, desk: c.Desk, history: c.History, log: c.Logger, metrics: m, ready: c.Ready, timeout: c.RequestTimeout}
 	s.tracer = c.Tracer
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -93,6 +96,9 @@ func (c Config) faults() error {
 	}
 	if c.Desk == nil {
 		faults = append(faults, errors.New("api: no desk for requests and escalations"))
+	}
+	if c.History == nil {
+		faults = append(faults, errors.New("api: no history of runs and audits"))
 	}
 	if c.Ready == nil {
 		faults = append(faults, errors.New("api: nothing tells whether the service is ready"))
@@ -137,6 +143,17 @@ func (s *server) routes() []route {
 			adapt(readReconciliation, s.reconcile, showRefund)},
 		{http.MethodPost, refundsPath + "/{operation_id}/resolve", access.RefundsResolve, namesOperation,
 			adapt(readResolution, s.engine.Settle, showRefund)},
+
+		{http.MethodGet, totalsPath + "/open", access.Read, namesNone,
+			adapt(readTenant, s.engine.OpenTotals, showOpenTotals)},
+		{http.MethodGet, totalsPath, access.Read, namesNone,
+			adapt(readWindowQuery, s.totals, showBucketTotals)},
+		{http.MethodGet, "/v1/reconciliation-runs", access.Read, namesNone,
+			adapt(readPage, s.runs, showRuns)},
+		{http.MethodGet, "/v1/audits", access.Read, namesNone,
+			adapt(readPage, s.audits, showAudits)},
+		{http.MethodGet, "/v1/me", access.Read, namesNone,
+			adapt(readCaller, s.caller, showCaller)},
 
 		{http.MethodPost, "/v1/refund-requests", access.RefundsRequest, namesNone,
 			adapt(readWish, s.decide, showDecision)},

@@ -27,3 +27,18 @@ var withdrawn = []string{
 func knownCurrency(code string) bool {
 	return code != "" && (currency.IsValid(code) || slices.Contains(withdrawn, code))
 }
+
+// CurrencyDigits is how many decimals each known currency has: what divides its minor units.
+func CurrencyDigits() map[string]int {
+	digits := map[string]int{}
+	for _, code := range withdrawn {
+		digits[code] = 2
+	}
+	digits["BYR"] = 0
+	for _, code := range currency.GetCurrencyCodes() {
+		if n, known := currency.GetDigits(code); known {
+			digits[code] = int(n)
+		}
+	}
+	return digits
+}

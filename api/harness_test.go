@@ -18,6 +18,7 @@ import (
 	"refundd/access"
 	"refundd/escalations"
 	"refundd/operations"
+	"refundd/reconcile"
 	"refundd/test/testdb"
 )
 
@@ -99,8 +100,12 @@ func startWith(t *testing.T, of operations.Config, change ...func(*Config)) *ser
 	if err != nil {
 		t.Fatal(err)
 	}
+	history, err := reconcile.NewHistory(db.Pool)
+	if err != nil {
+		t.Fatal(err)
+	}
 	config := Config{
-		Engine: engine, Keys: s.keys, Desk: desk, Registerer: s.metrics, Ready: db.Pool.Ping, Logger: log,
+		Engine: engine, Keys: s.keys, Desk: desk, History: history, Registerer: s.metrics, Ready: db.Pool.Ping, Logger: log,
 	}
 	for _, c := range change {
 		c(&config)

@@ -86,6 +86,7 @@ func readSubmission(in *input) operations.Request {
 		Metadata:    in.metadata(b.Metadata),
 		Layer:       in.x.attempt.layer,
 		Attempt:     in.x.attempt.number,
+		Ref:         in.x.ref,
 	}
 }
 
@@ -123,6 +124,9 @@ func showRefund(o operations.Operation) reply {
 	return reply{status: http.StatusOK, body: &shown, moved: shown.MoneyMoved}
 }
 
+// maxRef is how long a Request-Id may be.
+const maxRef = 128
+
 // refundQuery asks for a page of refunds.
 type refundQuery struct {
 	tenantID string
@@ -131,11 +135,17 @@ type refundQuery struct {
 }
 
 func readRefundQuery(in *input) refundQuery {
-	q := in.query("order_id", "state", "limit", "cursor", "created_after", "created_before")
+	q := in.query("order_id", "state", "provider_refund_id", "diagnostic_ref", "limit", "cursor", "created_after", "created_before")
 	query := refundQuery{tenantID: in.tenant(), page: in.page(q)}
 	if id, ok := q["order_id"]; ok {
 		in.blame("query:order_id", orderIDFault(id))
 		query.filter.OrderID = &id
+	}
+	if id, ok := q["provider_refund_id"]; ok {
+		query.filter.ProviderRefundID, query.filter.Providers = in.text("query:provider_refund_id", &id, maxID), providers
+	}
+	if ref, ok := q["diagnostic_ref"]; ok {
+		query.filter.Ref = in.text("query:diagnostic_ref", &ref, maxRef)
 	}
 	if name, ok := q["state"]; ok {
 		state := operations.State(name)

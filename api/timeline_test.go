@@ -60,6 +60,9 @@ func eventLine(e map[string]any) string {
 	}
 	slices.Sort(names)
 	for _, name := range names {
+		if name == "diagnostic_ref" { // which is another one each time
+			detail[name] = "…"
+		}
 		words = append(words, fmt.Sprint(name, "=", detail[name]))
 	}
 	return strings.ReplaceAll(strings.Join(words, " "), "<nil>", "null")
@@ -91,11 +94,11 @@ func TestTimeline_ShowsAttemptsTransitionsAndMoney(t *testing.T) {
 	}
 	want := []string{
 		"hold merchant→in_transit",
-		"transition 1 null→reserved by caller agent_loop refund_attempt=1",
+		"transition 1 null→reserved by caller agent_loop diagnostic_ref=… refund_attempt=1",
 		"refund 1 by caller agent_loop unknown answered refund_attempt=1",
 		"lookup 2 by operator unknown answered",
 		"settle in_transit→customer",
-		"lookup 3 by caller other answered outcome=succeeded refund_attempt=2",
+		"lookup 3 by caller other answered diagnostic_ref=… outcome=succeeded refund_attempt=2",
 		"transition 3 reserved→succeeded by caller",
 		"reversal customer→merchant",
 		"lookup n by operator answered decline_code=expired_or_canceled_card outcome=declined",
@@ -119,7 +122,7 @@ func TestTimeline_ShowsAPersonsEvidence(t *testing.T) {
 	got := p.timeline(t, "A")
 	want := []string{
 		"hold merchant→in_transit",
-		"transition 1 null→reserved by caller",
+		"transition 1 null→reserved by caller diagnostic_ref=…",
 		"refund 1 by caller unknown answered",
 		"lookup 2 by operator not_found answered",
 		"transition 2 reserved→needs_attention by operator failure_code=provider_key_expired",

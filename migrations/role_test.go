@@ -79,7 +79,7 @@ func tables(t *testing.T, db *testdb.DB) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(names) != 12 {
+	if len(names) != 13 {
 		t.Errorf("tables %v", names)
 	}
 	return names
@@ -212,7 +212,7 @@ func TestRoles_HaveTheRightsThatTheyUseAndNoOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"refundd_operator INSERT api_keys", "refundd_operator INSERT restores", "refundd_operator INSERT tenants",
+		"refundd_operator INSERT api_keys", "refundd_operator INSERT audits", "refundd_service INSERT audits", "refundd_operator INSERT restores", "refundd_operator INSERT tenants",
 		"refundd_operator UPDATE api_keys.expires_at", "refundd_operator UPDATE api_keys.revoked_at",
 		"refundd_service INSERT escalations", "refundd_service INSERT ledger_transfers", "refundd_service INSERT operation_events", "refundd_service INSERT orders",
 		"refundd_service INSERT reconciliation_runs", "refundd_service INSERT refund_authorizations",

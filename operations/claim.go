@@ -159,7 +159,7 @@ func (c *call) row(v verdict) *Operation {
 }
 
 func (c *call) eventDetail() map[string]string {
-	return merged(nil, callersAttempt, ordinal(c.Attempt))
+	return merged(nil, callersAttempt, ordinal(c.Attempt), detailRef, c.Ref)
 }
 
 // claimRows are the arguments of claim_refunds.

@@ -18,7 +18,8 @@ type Lease struct {
 	Operation    Operation // as it was when the lease was taken
 	State        State
 	layer        string
-	number       int // of the attempt in that layer; 0 where its caller says none
+	number       int    // of the attempt in that layer; 0 where its caller says none
+	ref          string // names the call that took it up
 	attempts     int
 	notSent      int  // earlier attempts that were recorded as not sent
 	young        bool // a human is not told of it for its age

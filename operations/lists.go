@@ -35,8 +35,11 @@ type Page struct {
 
 // RefundFilter selects refunds; nil selects all.
 type RefundFilter struct {
-	OrderID *string
-	State   *State
+	OrderID          *string
+	State            *State
+	ProviderRefundID *string  // of a refund at one of Providers
+	Providers        []string // the names that orders may have
+	Ref              *string  // the reference of a call that had its provider asked; see Request
 }
 
 // cursor is the sort key of a page's last row: any time that a row may have, infinity included.
@@ -138,6 +141,15 @@ func (e *Engine) Refunds(ctx context.Context, tenantID string, f RefundFilter, p
 		if *f.State != StateSucceeded {
 			w.and(`o.state <> 'succeeded'`) // says to the planner that the index of the other states has them all
 		}
+	}
+	if f.ProviderRefundID != nil {
+		w.and(`o.provider = ANY (?::text[])`, f.Providers)
+		w.and(`o.provider_refund_id = ?`, *f.ProviderRefundID)
+	}
+	if f.Ref != nil {
+		w.and(`o.operation_id IN (
+			SELECT e.operation_id FROM operation_events e
+			WHERE e.tenant_id = ? AND e.detail ->> 'diagnostic_ref' = ?)`, tenantID, *f.Ref)
 	}
 	if p.CreatedAfter != nil {
 		w.and(`o.created_at > ?`, *p.CreatedAfter)

@@ -75,8 +75,9 @@ var fill = []string{
 	) AS k (seq, kind, debit, credit, state) ON (k.kind = 'refund') = (o.provider IS NULL) AND coalesce(k.state, o.state) = o.state
 	WHERE o.state <> 'revoked'`,
 
-	`INSERT INTO operation_events (tenant_id, operation_id, kind, to_state, attempt, created_at)
-	SELECT tenant_id, operation_id, 'transition', CASE n WHEN 1 THEN 'reserved' ELSE state END, 1, created_at + n * interval '1 s'
+	`INSERT INTO operation_events (tenant_id, operation_id, kind, to_state, attempt, detail, created_at)
+	SELECT tenant_id, operation_id, 'transition', CASE n WHEN 1 THEN 'reserved' ELSE state END, 1,
+		CASE n WHEN 1 THEN jsonb_build_object('diagnostic_ref', 'ref-' || operation_id) ELSE '{}' END, created_at + n * interval '1 s'
 	FROM refund_operations, generate_series(1, CASE operation_id WHEN 'op-11' THEN 60 ELSE 2 END) AS n WHERE provider IS NOT NULL`,
 
 	`INSERT INTO reconciliation_runs (run_id, started_at, finished_at)
@@ -306,6 +307,30 @@ func (p *plans) reads() []lookup {
 				_, err := p.AuthorizationsOfCase(ctx, tenant, "busy")
 				return err
 			}},
+		{method: "Refunds/ByProviderRefundID", reads: []string{refunds}, call: func(ctx context.Context) error {
+			found, _, err := p.Refunds(ctx, tenant, operations.RefundFilter{ProviderRefundID: ptr("re-11"), Providers: []string{"ledger", "simulator"}},
+				operations.Page{Limit: 100})
+			if err == nil && len(found) != 1 {
+				err = fmt.Errorf("%d refunds, want 1", len(found))
+			}
+			return err
+		}},
+		{method: "Refunds/ByRef", reads: []string{refunds, events}, call: func(ctx context.Context) error {
+			found, _, err := p.Refunds(ctx, tenant, operations.RefundFilter{Ref: ptr("ref-op-11")}, operations.Page{Limit: 100})
+			if err == nil && len(found) != 1 {
+				err = fmt.Errorf("%d refunds, want 1", len(found))
+			}
+			return err
+		}},
+		{method: "OpenTotals", reads: []string{refunds}, call: func(ctx context.Context) error {
+			_, err := p.OpenTotals(ctx, tenant)
+			return err
+		}},
+		{method: "Totals", reads: []string{refunds}, call: func(ctx context.Context) error {
+			now := time.Now()
+			_, err := p.Totals(ctx, tenant, operations.Window{After: now.Add(-12 * time.Hour), Before: now, Unit: operations.Hourly})
+			return err
+		}},
 		{method: "Order", reads: []string{orders, refunds}, call: func(ctx context.Context) error {
 			_, err := p.Order(ctx, tenant, "order-1")
 			return err

@@ -152,7 +152,7 @@ func (n *note) events(r reservation, c change, at time.Time) []Event {
 	if c.stale {
 		attempt.Detail = merged(attempt.Detail, "stale", "true")
 	}
-	attempt.Detail = merged(attempt.Detail, callersAttempt, ordinal(n.lease.number))
+	attempt.Detail = merged(attempt.Detail, callersAttempt, ordinal(n.lease.number), detailRef, n.lease.ref)
 	if r.State == c.state {
 		return []Event{attempt}
 	}
@@ -167,6 +167,7 @@ func (n *note) events(r reservation, c change, at time.Time) []Event {
 // Details of an attempt.
 const (
 	callersAttempt = "refund_attempt" // its number in its caller's layer
+	detailRef      = "diagnostic_ref" // of the call that made it
 	detailShows    = "provider_shows" // of a person's decision: what the look before it brought
 	detailShown    = "refunds_shown"  // ids, amounts and outcomes, where that is contradictory
 )

@@ -44,7 +44,7 @@ func (e *Engine) resume(c *call, op Operation) (Receipt, error) {
 	return e.untilKnown(c, op, func(ctx context.Context) (Resolution, error) {
 		l, err := e.takeOne(ctx, c.key, []State{StateReserved}, resumeRest, c.Layer, ActorCaller)
 		if err == nil && l != nil {
-			l.number = c.Attempt
+			l.number, l.ref = c.Attempt, c.Ref
 			return e.resolve(ctx, *l, p)
 		}
 		p.drop()

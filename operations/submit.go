@@ -43,6 +43,7 @@ type Request struct {
 	Metadata    map[string]string
 	Layer       string // the retrying layer that made this attempt, as the caller labels it
 	Attempt     int    // its number in that layer; 0 where the caller says none
+	Ref         string // names the call in the logs; kept in the history where a provider is asked, so that it leads back here
 }
 
 // Status says what a call did.

@@ -44,9 +44,13 @@ func (a auditCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	defer pool.Close()
+	began := time.Now()
 	report, err := reconcile.Audit(ctx, pool)
 	if err != nil {
 		return err
+	}
+	if err := reconcile.RecordAudit(ctx, pool, report, time.Since(began)); err != nil { // a standby can be audited, and keeps no record of it
+		c.log.Warn("the audit is not kept in the database: the console does not know of it", "error", fault.Sentence(err))
 	}
 	if err := errors.Join(a.print(c, report), a.tell(report)); err != nil {
 		return err

@@ -133,8 +133,12 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	if s.keys, err = access.New(access.Config{Pool: pool, Logger: log}); err != nil {
 		return nil, fmt.Errorf("make keys: %w", err)
 	}
+	history, err := reconcile.NewHistory(pool)
+	if err != nil {
+		return nil, err
+	}
 	s.handler, err = api.New(api.Config{
-		Engine: s.engine, Keys: s.keys, Desk: s.desk, Logger: log, Registerer: registry, Tracer: s.traces.tracer(),
+		Engine: s.engine, Keys: s.keys, Desk: s.desk, History: history, Logger: log, Registerer: registry, Tracer: s.traces.tracer(),
 		RequestTimeout: f.RequestTimeout, RateLimit: f.RateLimit, Ready: s.ready,
 	})
 	if err != nil {

@@ -43,6 +43,11 @@ var operations = []operation{
 	{http.MethodPost, "/v1/escalations/{escalation_id}/approve", casePath + "/approve", `{}`, "authorizations:write"},
 	{http.MethodPost, "/v1/escalations/{escalation_id}/decline", casePath + "/decline", `{}`, "authorizations:write"},
 	{http.MethodPost, "/v1/escalations/{escalation_id}/take", casePath + "/take", `{"owner":"ada"}`, "authorizations:write"},
+	{http.MethodGet, "/v1/refund-totals/open", "/v1/refund-totals/open", "", "read"},
+	{http.MethodGet, "/v1/refund-totals", "/v1/refund-totals?created_after=2026-01-01T00:00:00Z&created_before=2026-01-02T00:00:00Z", "", "read"},
+	{http.MethodGet, "/v1/reconciliation-runs", "/v1/reconciliation-runs?limit=5", "", "read"},
+	{http.MethodGet, "/v1/audits", "/v1/audits?limit=5", "", "read"},
+	{http.MethodGet, "/v1/me", "/v1/me", "", "read"},
 }
 
 // casePath is where an escalation of an operation is, which no decision fits.
@@ -187,15 +192,22 @@ var invalid = map[string][]string{
 	"POST /v1/authorizations/{operation_id}/revoke": {`{"reason":"` + strings.Repeat("x", 1001) + `"}`},
 	"GET /v1/authorizations":                        {"", "case_id=", "case_id=" + strings.Repeat("x", 256)},
 	"POST /v1/refunds":                              {`{"operation_id":"L"}`, `{"operation_id":"L","order_id":"","amount_cents":1}`, `{"operation_id":"L","order_id":"P","amount_cents":0}`, `{"operation_id":"/","order_id":"P","amount_cents":600}`},
-	"GET /v1/refunds":                               {"limit=0", "limit=101", "limit=x", "limit=1.5", "limit=-1", "limit=", "cursor=x", "state=revoked", "state=SUCCEEDED", "order_id=%20", "created_after=yesterday", "created_before=2026-01-01", "limit=1&limit=2"},
+	"GET /v1/refunds":                               {"limit=0", "limit=101", "limit=x", "limit=1.5", "limit=-1", "limit=", "cursor=x", "state=revoked", "state=SUCCEEDED", "order_id=%20", "provider_refund_id=", "diagnostic_ref=", "created_after=yesterday", "created_before=2026-01-01", "limit=1&limit=2"},
 	"POST /v1/refunds/{operation_id}/resolve":       {`{}`, `{"outcome":"pending","evidence":"e"}`, `{"outcome":"failed"}`, `{"outcome":"failed","evidence":""}`},
 	"POST /v1/refund-requests":                      {`{}`, `{"case_id":"c","order_id":"P","amount_cents":600,"reason_code":"Damaged"}`, `{"case_id":"c","order_id":"P","amount_cents":0,"reason_code":"damaged"}`, `{"case_id":"c","order_id":"P","amount_cents":1,"reason_code":"damaged","categories":["rude"]}`},
-	"GET /v1/escalations":                           {"limit=0", "cursor=x", "state=done", "queue=", "created_after=x"},
-	"POST /v1/escalations":                          {`{}`, `{"case_id":"c","trigger":"bored"}`, `{"case_id":"","trigger":"other"}`},
-	"POST /v1/escalations/{escalation_id}/approve":  {`{"decided_by":""}`},
-	"POST /v1/escalations/{escalation_id}/decline":  {`{"note":""}`},
-	"POST /v1/escalations/{escalation_id}/take":     {`{}`, `{"owner":""}`},
-	"GET /v1/refunds/{operation_id}/events":         {"limit=0", "limit=101", "cursor=x", "created_after=x", "created_before=x"},
+	"GET /v1/refund-totals/open":                    {"state=pending"},
+	"GET /v1/refund-totals": {"", "created_after=2026-01-01T00:00:00Z", "created_after=2026-01-02T00:00:00Z&created_before=2026-01-01T00:00:00Z",
+		"created_after=2025-01-01T00:00:00Z&created_before=2026-01-01T00:00:00Z", "created_after=x&created_before=y",
+		"created_after=2026-01-01T00:00:00Z&created_before=2026-01-02T00:00:00Z&unit=minute"},
+	"GET /v1/reconciliation-runs":                  {"limit=0", "cursor=x", "created_after=x"},
+	"GET /v1/audits":                               {"limit=0", "cursor=x", "created_after=x"},
+	"GET /v1/me":                                   {"key=1"},
+	"GET /v1/escalations":                          {"limit=0", "cursor=x", "state=done", "queue=", "created_after=x"},
+	"POST /v1/escalations":                         {`{}`, `{"case_id":"c","trigger":"bored"}`, `{"case_id":"","trigger":"other"}`},
+	"POST /v1/escalations/{escalation_id}/approve": {`{"decided_by":""}`},
+	"POST /v1/escalations/{escalation_id}/decline": {`{"note":""}`},
+	"POST /v1/escalations/{escalation_id}/take":    {`{}`, `{"owner":""}`},
+	"GET /v1/refunds/{operation_id}/events":        {"limit=0", "limit=101", "cursor=x", "created_after=x", "created_before=x"},
 }
 
 func (p *provoked) refusedByRows(service *harness.Service, tenant *harness.Tenant) {
@@ -309,7 +321,7 @@ func (p *provoked) limited(service *harness.Service, tenant *harness.Tenant) {
 	limited.Kill()
 }
 
-const lockAll = `LOCK TABLE orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, refund_requests, escalations IN ACCESS EXCLUSIVE MODE`
+const lockAll = `LOCK TABLE orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, refund_requests, escalations, reconciliation_runs, audits, tenants IN ACCESS EXCLUSIVE MODE`
 
 func (p *provoked) late(service *harness.Service, tenant *harness.Tenant) {
 	p.t.Helper()
@@ -334,7 +346,7 @@ func (p *provoked) late(service *harness.Service, tenant *harness.Tenant) {
 }
 
 func (p *provoked) broken(service *harness.Service, tenant *harness.Tenant) {
-	tables := `orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, refund_requests, escalations`
+	tables := `orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, refund_requests, escalations, reconciliation_runs, audits, tenants`
 	tenant.Exec(`REVOKE SELECT, INSERT ON ` + tables + ` FROM refundd_service`)
 	together(len(operations), func(i int) {
 		p.meet(operations[i], service.Servers[0], tenant.Client(), operations[i].request(), "internal")

@@ -1,0 +1,1 @@
+-- Webhooks out come here.

@@ -1,0 +1,2 @@
+DROP TABLE audits;
+DROP INDEX operation_events_ref_idx;
