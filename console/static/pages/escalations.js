@@ -1,0 +1,79 @@
+// Escalations: the cases that wait for people, by queue; take one, approve or decline it.
+
+import { html, useState } from '../vendor/preact-htm.js';
+import { announce, useAction, usePages } from '../hooks.js';
+import { call, may, session, yourName } from '../session.js';
+import { Field, Id, Money, Pager, Read, Title, Told, When, to, useOld } from '../parts.js';
+import { triggers } from '../words.js';
+import { Due } from './now.js';
+
+const WRITE = 'authorizations:write';
+const subjects = { request: 'A refund was asked for', operation: 'A refund’s outcome is not known', handoff: 'A conversation was handed over' };
+
+export default function Escalations({ about: [queue = ''] }) {
+  const [state, setState] = useState('open');
+  const query = new URLSearchParams({ limit: '25', ...(state && { state }), ...(queue && { queue }) });
+  const pages = usePages(`/v1/escalations?${query}`, 5000);
+  return html`<${Title} id=${queue}>Escalations${queue && html`: <span class="id">${queue}</span>`}<//>
+    <div class="row"><div class="field"><label for="state">Show</label>
+      <select id="state" value=${state} onChange=${(e) => setState(e.target.value)}>
+        ${[['open', 'Open'], ['approved', 'Approved'], ['declined', 'Declined'], ['closed', 'Closed by themselves'], ['', 'All']].map(([v, name]) => html`<option key=${v} value=${v}>${name}</option>`)}
+      </select></div>
+      ${queue && html`<p><a href="#/escalations">All queues</a></p>`}</div>
+    <${Read} of=${pages} empty="No such case.">${(page) => html`<ul class="cards">
+      ${page.data.map((c) => html`<${Case} key=${c.escalation_id} of=${c} done=${pages.again} />`)}</ul>
+      <${Pager} pages=${pages} label="escalations" />`}<//>`;
+}
+
+function Case({ of: c, done }) {
+  return html`<li class=${`card ${c.overdue ? 'overdue' : ''}`}>
+    <h2>${subjects[c.subject] ?? c.subject}: ${triggers[c.trigger] ?? c.trigger}</h2>
+    <p>${c.amount_cents !== null && html`<${Money} cents=${c.amount_cents} currency=${c.currency} /> `}
+      ${c.order_id && html`of order <${Id} page="order" id=${c.order_id} />`}
+      ${c.case_id && html`, case <a class="id" href=${to('authorizations', c.case_id)}>${c.case_id}</a>`}
+      ${c.operation_id && html`, operation <${Id} page="operation" id=${c.operation_id} />`}</p>
+    ${c.summary && html`<blockquote>${c.summary}</blockquote>`}
+    <p>Queue <a href=${to('escalations', c.queue)}>${c.queue}</a>, opened <${When} at=${c.created_at} />.
+      ${' '}${c.state === 'open' ? html`${c.owner ? html`<strong>${c.owner}</strong> looks at it.` : html`<strong>Nobody has taken it.</strong>`} Due: <${Due} at=${c.due_at} />`
+        : html`<strong>${c.state}</strong> by ${c.decided_by ?? c.closed_by}, <${When} at=${c.closed_at} />.${c.note && html` <q>${c.note}</q>`}`}</p>
+    <details><summary>Evidence and policy</summary><dl>
+      <div><dt>Reason given</dt><dd>${c.reason_code ?? '–'}</dd></div>
+      <div><dt>Rule</dt><dd>${c.rule ?? 'none'} of policy ${c.policy_version}</dd></div>
+      ${Object.entries(c.evidence).map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd class="id">${typeof value === 'string' ? value : JSON.stringify(value)}</dd></div>`)}
+    </dl></details>
+    ${c.state === 'open' && html`<${Acts} of=${c} done=${done} />`}
+  </li>`;
+}
+
+// Acts are what the key may do about an open case. One about an operation ends with its operation.
+function Acts({ of: c, done }) {
+  const [name, setName] = useState(yourName.get());
+  const [note, setNote] = useState('');
+  const old = useOld();
+  const act = useAction(async (verb, body, says) => {
+    yourName.set(name.trim());
+    try {
+      await call('POST', `/v1/escalations/${c.escalation_id}/${verb}`, body);
+      announce(says);
+    } finally { done(); }
+  });
+  if (!may(WRITE)) return html`<p class="none">Your key may read this and not decide it: that takes the scope <code>authorizations:write</code>.</p>`;
+  const verdict = { ...(name.trim() && { decided_by: name.trim() }), ...(note.trim() && { note: note.trim() }) };
+  const own = c.opened_by === session.me.key_id;
+  const busy = act.busy || old;
+  return html`<form onSubmit=${(e) => e.preventDefault()}>
+    <div class="row">
+      <${Field} label="Your name" name=${`name-${c.escalation_id}`} value=${name} onInput=${setName} maxlength="255" />
+      ${c.subject !== 'operation' && html`<${Field} label="Note" name=${`note-${c.escalation_id}`} value=${note} onInput=${setNote} maxlength="1000" />`}
+    </div>
+    <${Told} failure=${act.failure} />
+    <p class="acts">
+      <button type="button" disabled=${busy || !name.trim()} onClick=${() => act.run('take', { owner: name.trim() }, 'You have it.')}>${c.owner ? 'Take it over' : 'Take it'}</button>
+      ${c.subject === 'request' && !own && html`<button type="button" class="main" disabled=${busy} onClick=${() => act.run('approve', verdict, 'Approved.')}>Approve <${Money} cents=${c.amount_cents} currency=${c.currency} /></button>`}
+      ${c.subject !== 'operation' && html`<button type="button" class="danger" disabled=${busy} onClick=${() => act.run('decline', verdict, 'Declined.')}>${c.subject === 'handoff' ? 'Close without a refund' : 'Decline'}</button>`}
+      ${c.subject === 'operation' && html`<a class="button" href=${to('operation', c.operation_id)}>Decide the operation</a>`}
+    </p>
+    ${own && c.subject === 'request' && html`<p class="fine">Your own key asked for this: somebody else’s approves it.</p>`}
+    ${c.subject === 'request' && html`<p class="fine">An approval mints an authorization; the refund is executed by whoever asked for it. Declining ends the case without one.</p>`}
+  </form>`;
+}
