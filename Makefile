@@ -1,6 +1,6 @@
 # Two commands are all a newcomer needs: make run, make test.
 
-.PHONY: run test drill mutants lint fmt
+.PHONY: run test console drill mutants lint fmt
 .DEFAULT_GOAL := run
 # Somebody's shell leads the tests to no other database.
 unexport PGHOST PGPORT PGDATABASE PGUSER PGSERVICE PGSERVICEFILE PGOPTIONS PGSSLMODE PGSSLROOTCERT PGTARGETSESSIONATTRS PGTZ PGAPPNAME
@@ -14,6 +14,9 @@ test: ## the whole suite, under the race detector
 	@./.ci/need cc
 	@./.ci/need postgres "$$TEST_DATABASE_URL"
 	CGO_ENABLED=1 go test -race -count=1 -p 2 -timeout 15m ./...
+
+console: ## the console in a real browser: lost answers, two people at once, keys that end, accessibility, pictures
+	./.ci/console
 
 drill: ## what is slow and finds what is rare, or needs root: a full disk, a failover, stopped processes, a long loop of agents
 	@./.ci/need postgres

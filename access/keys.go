@@ -116,7 +116,10 @@ func (k *Keys) KeyAndTenant(ctx context.Context, keyID string) (key Key, of Tena
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Key{}, Tenant{}, ErrKeyNotFound
 	}
-	return key, of, named("read key", err)
+	if err != nil {
+		return Key{}, Tenant{}, fmt.Errorf("read key: %w", err)
+	}
+	return key, of, nil
 }
 
 // ListKeys returns a tenant's keys, ended ones included, oldest first. Errors: ErrTenantNotFound, ErrUnavailable.

@@ -15,6 +15,7 @@ type devCmd struct {
 	Addr      string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the API is served (default ${default}; port 0 takes a free one)."`
 	Data      string `default:".refundd" placeholder:"FOLDER" help:"Where the Postgres of its own, keys, the policy, the simulator's books and dev.json are kept (default ${default})."`
 	Really    string `placeholder:"DATABASE" help:"The name of the database in DATABASE_URL, to write samples into it though it holds what is not dev's."`
+	Console   bool   `default:"true" help:"Serve the console, a page for people, at /console/ (default ${default})."`
 	Simulator bool   `default:"true" help:"Start a simulated provider, unless --simulator-url names one (default ${default})."`
 }
 
@@ -74,6 +75,11 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *dev.Folder, serves
 	if err != nil {
 		return err
 	}
+	if d.Console {
+		if err := service.offerConsole(); err != nil {
+			return err
+		}
+	}
 	if err := owner.Seed(ctx, service.engine, service.keys, folder, &secrets); err != nil {
 		return err
 	}
@@ -91,6 +97,9 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *dev.Folder, serves
 			return err
 		}
 		c.printf("%s", dev.Tour(record))
+		if d.Console {
+			tellConsole(c, record.URL, record.APIKey)
+		}
 		return nil
 	}
 	return simulator.Guard(ctx, func(ctx context.Context) error {

@@ -17,6 +17,8 @@ type serveCmd struct {
 	serviceFlags
 	Addr string `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the API is served (default ${default}; port 0 takes a free one, logged)."`
 
+	Console bool `help:"Serve the console, a page for people, at /console/."`
+
 	DrainDelay time.Duration `default:"3s" help:"How long it still takes connections after SIGTERM, while /readyz says 503 (default ${default})."`
 }
 
@@ -46,6 +48,11 @@ func (s serveCmd) Run(ctx context.Context, c console) error {
 	service, err := newService(c, pool, s.serviceFlags)
 	if err != nil {
 		return err
+	}
+	if s.Console {
+		if err := service.offerConsole(); err != nil {
+			return err
+		}
 	}
 	service.linger = s.DrainDelay
 	return service.run(ctx, public, admin, min(s.grace(), serveGrace-s.DrainDelay), func() error { return nil })

@@ -94,7 +94,7 @@ export function Field({ label, hint, name, value, onInput, area, ...rest }) {
   return html`<div class="field">
     <label for=${name}>${label}</label>
     <${tag} id=${name} name=${name} value=${value} aria-describedby=${hinted} onInput=${(e) => onInput(e.target.value)}
-      autocomplete="off" spellcheck=${area ? 'true' : 'false'} ...${rest} />
+      autocomplete="off" spellcheck=${Boolean(area)} ...${rest} />
     ${hint && html`<p class="fine" id=${hinted}>${hint}</p>`}
   </div>`;
 }
