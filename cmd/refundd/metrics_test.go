@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"refundd/reconcile"
 	"refundd/test/testdb"
 )
 
@@ -21,8 +22,8 @@ var described = regexp.MustCompile(`fqName: "(refundd_[a-z_]+)".*constLabels: \{
 
 var documented = regexp.MustCompile("(?m)^\\| `(refundd_[a-z_]+)` \\| ([a-z, ]*) ?\\| ")
 
-// TestMetrics_AreThoseOfTheGuide holds docs/operations.md, names and labels, against what a service registers.
-func TestMetrics_AreThoseOfTheGuide(t *testing.T) {
+// TestReference_ListsEveryMetric holds docs/reference.md, names and labels, against what a service registers and an audit writes.
+func TestReference_ListsEveryMetric(t *testing.T) {
 	t.Parallel()
 	c, flush := newConsole(&bytes.Buffer{}, &bytes.Buffer{})
 	defer flush()
@@ -49,18 +50,25 @@ func TestMetrics_AreThoseOfTheGuide(t *testing.T) {
 		slices.Sort(labels)
 		registered[m[1]] = strings.Join(labels, " ")
 	}
-	guide, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	file := filepath.Join(t.TempDir(), "audit.prom")
+	if err := (auditCmd{MetricsFile: file}).tell(reconcile.Report{}); err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, m := range regexp.MustCompile(`(?m)^(refundd_[a-z_]+) `).FindAllStringSubmatch(string(written), -1) {
+		registered[m[1]] = ""
+	}
 	told := map[string]string{}
-	for _, row := range documented.FindAllStringSubmatch(string(guide), -1) {
+	for _, row := range documented.FindAllStringSubmatch(reference(t), -1) {
 		labels := strings.FieldsFunc(row[2], func(r rune) bool { return r == ',' || r == ' ' })
 		slices.Sort(labels)
 		told[row[1]] = strings.Join(labels, " ")
 	}
 	if d := cmp.Diff(told, registered); d != "" || len(told) < 20 {
-		t.Errorf("%d in docs/operations.md (-), registered (+):\n%s", len(told), d)
+		t.Errorf("%d in docs/reference.md (-), registered (+):\n%s", len(told), d)
 	}
 }
 
