@@ -47,12 +47,18 @@ var (
 		"How long ago that was, by the database's clock; absent where none ever was.", nil, nil)
 	lastFailedDesc = prometheus.NewDesc("refundd_reconciliation_last_run_failed",
 		"1 where the last run of reconciliation that ended was no success, 0 where it was; absent where none ever ended.", nil, nil)
+	liesDesc = prometheus.NewDesc("refundd_audit_lies",
+		"What contradicted the books by the last audit; absent where there never was one.", nil, nil)
+	auditAgeDesc = prometheus.NewDesc("refundd_audit_age_seconds",
+		"How long ago that ended, by the database's clock; absent where there never was one.", nil, nil)
 	readDesc = prometheus.NewDesc("refundd_operations_scrape_success", "1 where the database told the above, 0 where it could not.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{openDesc, oldestDesc, dueDesc, overDesc, contradictedDesc, lastRunDesc, lastRunAgeDesc, lastFailedDesc, readDesc} {
+	for _, d := range []*prometheus.Desc{
+		openDesc, oldestDesc, dueDesc, overDesc, contradictedDesc, lastRunDesc, lastRunAgeDesc, lastFailedDesc, liesDesc, auditAgeDesc, readDesc,
+	} {
 		out <- d
 	}
 }
@@ -84,6 +90,10 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	if s.lastFailed != nil {
 		gauge(lastFailedDesc, *s.lastFailed)
 	}
+	if s.lies != nil && s.auditAge != nil {
+		gauge(liesDesc, *s.lies)
+		gauge(auditAgeDesc, *s.auditAge)
+	}
 }
 
 var openStates = []operations.State{operations.StateReserved, operations.StatePending, operations.StateNeedsAttention}
@@ -98,6 +108,7 @@ type snapshot struct {
 	contradicted        float64                      // operations
 	lastRun, lastRunAge float64                      // seconds; 0 = never
 	lastFailed          *float64                     // nil: none ever ended
+	lies, auditAge      *float64                     // of the last audit; nil: none ever was
 }
 
 // read returns what the database tells now; why it does not, the service's own log says.
@@ -147,4 +158,8 @@ func (s *snapshot) queue(b *pgx.Batch, providers []string) {
 		SELECT (SELECT CASE WHEN error IS NULL AND errors = 0 THEN 0 ELSE 1 END::float8 FROM reconciliation_runs
 			WHERE finished_at IS NOT NULL AND NOT dry_run ORDER BY started_at DESC LIMIT 1)`).
 		QueryRow(func(row pgx.Row) error { return row.Scan(&s.lastFailed) })
+	b.Queue(`
+		SELECT max(lies)::float8, max(extract(epoch FROM clock_timestamp() - finished_at))::float8
+		FROM (SELECT lies, finished_at FROM audits ORDER BY audit_id DESC LIMIT 1) last`).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&s.lies, &s.auditAge) })
 }

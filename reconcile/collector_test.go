@@ -112,6 +112,19 @@ func TestCollector_CountsOnlyRunsThatWereASuccess(t *testing.T) {
 	if told := scraped(t, b.db.Pool); told[`refundd_reconciliation_last_run_failed`] != 0 {
 		t.Error("a run that was a success is told as failed")
 	}
+	if _, found := told[`refundd_audit_lies`]; found {
+		t.Error("an audit that never was is told of")
+	}
+	for _, lies := range []int64{7, 2} {
+		if err := RecordAudit(t.Context(), b.db.Pool, Report{LieCount: lies}, time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	told = scraped(t, b.db.Pool)
+	within(t, told, `refundd_audit_age_seconds`, 0)
+	if told[`refundd_audit_lies`] != 2 {
+		t.Errorf("the last audit is told to name %v lies", told[`refundd_audit_lies`])
+	}
 }
 
 func TestCollector_WithoutTheDatabase_SaysSoInTime(t *testing.T) {

@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/google/renameio/v2"
 
 	"refundd/cmd/refundd/internal/fault"
 	"refundd/cmd/refundd/internal/postgres"
@@ -16,8 +12,7 @@ import (
 
 type auditCmd struct {
 	postgres.Database
-	JSON        bool   `name:"json" help:"Print one JSON object."`
-	MetricsFile string `placeholder:"FILE.prom" help:"Tell the result to Prometheus as well: a file for the node exporter's textfile collector."`
+	JSON bool `name:"json" help:"Print one JSON object."`
 }
 
 // auditReport is the report as JSON.
@@ -50,31 +45,13 @@ func (a auditCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if err := reconcile.RecordAudit(ctx, pool, report, time.Since(began)); err != nil { // a standby can be audited, and keeps no record of it
-		c.log.Warn("the audit is not kept in the database: the console does not know of it", "error", fault.Sentence(err))
+		c.log.Warn("the audit is not kept in the database: console and metrics do not know of it", "error", fault.Sentence(err))
 	}
-	if err := errors.Join(a.print(c, report), a.tell(report)); err != nil {
+	if err := a.print(c, report); err != nil {
 		return err
 	}
 	if report.LieCount > 0 {
 		return fault.ErrFound
-	}
-	return nil
-}
-
-// tell writes the metrics file, whole or not at all.
-func (a auditCmd) tell(r reconcile.Report) error {
-	if a.MetricsFile == "" {
-		return nil
-	}
-	text := fmt.Sprintf(`# HELP refundd_audit_lies What contradicts the books, by the last audit that came to its end.
-# TYPE refundd_audit_lies gauge
-refundd_audit_lies %d
-# HELP refundd_audit_last_run_timestamp_seconds When that was, as Unix time.
-# TYPE refundd_audit_last_run_timestamp_seconds gauge
-refundd_audit_last_run_timestamp_seconds %d
-`, r.LieCount, time.Now().Unix())
-	if err := renameio.WriteFile(a.MetricsFile, []byte(text), 0o644); err != nil {
-		return fault.New(err, "--metrics-file could not be written: %s", fault.Foreign(err))
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -30,19 +29,12 @@ func TestDashboard_ShowsARunWithFaults(t *testing.T) {
 	s := harness.NewPaying(t, "--provider-breaker-failures", "3", "--provider-breaker-open", "3s", "--backoff-min", "1s", "--backoff-max", "2s")
 	s.AddServer(t)
 	s.AddServer(t)
-	audit := filepath.Join(t.TempDir(), "audit.prom")
-	runAudit := func() { harness.Command(t, s.DB.ServiceURL, "audit", "--metrics-file", audit) }
-	runAudit()
-	textfile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, audit) }))
-	t.Cleanup(textfile.Close)
-	p := startPrometheus(t, map[string][]string{
-		"refundd": {host(s.Servers[0].AdminURL), host(s.Servers[1].AdminURL)}, "node": {host(textfile.URL)},
-	})
+	p := startPrometheus(t, map[string][]string{"refundd": {host(s.Servers[0].AdminURL), host(s.Servers[1].AdminURL)}})
 	run := newRun(t, s)
 	for round := range 12 {
 		run.round(round)
 	}
-	runAudit()
+	s.Audit(t)
 	time.Sleep(2 * time.Second)
 
 	for _, q := range p.dashboard(t) {
