@@ -2,14 +2,15 @@
 //
 // Its promises:
 //
-//   - A model neither chooses nor sees an operation id: the tool finds it through the case's authorizations, so that whatever
-//     is called again, reworded or in parallel, each approved refund is executed at most once.
-//   - Of several authorizations none is picked: order and amount must match exactly one, or nothing moves and all are listed.
-//   - Every tool answers in one shape, also where it failed, as text and as structured content. A refusal is a result with
-//     isError, not a fault of the protocol; a search that found nothing is not a search that failed.
+//   - A model neither chooses nor sees an operation id: the tool finds it through the case's authorizations, so that
+//     whatever is called again, reworded or in parallel, each approved refund is executed at most once.
+//   - Of several authorizations none is picked: order and amount must match exactly one, or nothing moves and all are
+//     listed.
+//   - Every tool answers in one shape, also where it failed, as text and as structured content. A refusal is a result
+//     with isError, not a fault of the protocol; a search that found nothing is not a search that failed.
 //   - money_moved is never untrue, and no answer comes from memory: nothing that protects money lives in this process.
-//   - One choke point shapes, logs and counts every answer. No error's text, address, header, secret or other tenant's name
-//     reaches a model.
+//   - One choke point shapes, logs and counts every answer. No error's text, address, header, secret or other tenant's
+//     name reaches a model.
 package agent
 
 import (
@@ -80,10 +81,11 @@ func (t *Tools) of(req *mcp.CallToolRequest) *Tools {
 
 // Server returns an MCP server with the tools.
 func (t *Tools) Server() *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: "refundd", Title: "Refunds", Version: t.config.Version}, &mcp.ServerOptions{
-		Instructions: instructions,
-		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
-	})
+	s := mcp.NewServer(&mcp.Implementation{Name: "refundd", Title: "Refunds", Version: t.config.Version},
+		&mcp.ServerOptions{
+			Instructions: instructions,
+			Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
+		})
 	add(t, s, findOrders, (*Tools).findOrders)
 	add(t, s, checkRefund, (*Tools).checkRefund)
 	add(t, s, requestRefund, (*Tools).requestRefund)
@@ -147,5 +149,6 @@ func (t *Tools) tell(ctx context.Context, req *mcp.CallToolRequest, r Result, c 
 	t.config.OnCall(c)
 }
 
-// clientKey is where a client may put a key of its own beside the arguments. It labels the attempt in the log and decides nothing.
+// clientKey is where a client may put a key of its own beside the arguments. It labels the attempt in the log and
+// decides nothing.
 const clientKey = "idempotencyKey"

@@ -49,7 +49,8 @@ func converse(t *testing.T, service http.HandlerFunc, more func(*Tools, *mcp.Ser
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.tools, err = New(Config{Client: calls, Logger: slog.New(slog.NewJSONHandler(c, nil)), OnCall: c.OnCall}); err != nil {
+	c.tools, err = New(Config{Client: calls, Logger: slog.New(slog.NewJSONHandler(c, nil)), OnCall: c.OnCall})
+	if err != nil {
 		t.Fatal(err)
 	}
 	s := c.tools.Server()
@@ -58,7 +59,8 @@ func converse(t *testing.T, service http.HandlerFunc, more func(*Tools, *mcp.Ser
 	if _, err := s.Connect(t.Context(), there, nil); err != nil {
 		t.Fatal(err)
 	}
-	if c.ClientSession, err = mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), here, nil); err != nil {
+	model := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	if c.ClientSession, err = model.Connect(t.Context(), here, nil); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -115,14 +117,16 @@ func TestCall_IsCanceledMidway(t *testing.T) {
 	}, func(*Tools, *mcp.Server) {})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-asked; cancel() }()
-	if _, err := c.CallTool(ctx, &mcp.CallToolParams{Name: "get_refund", Arguments: map[string]any{"case_id": "C"}}); err == nil {
+	look := &mcp.CallToolParams{Name: "get_refund", Arguments: map[string]any{"case_id": "C"}}
+	if _, err := c.CallTool(ctx, look); err == nil {
 		t.Fatal("answered")
 	}
 	call, log := c.await(t)
 	if !call.Canceled || call.Code != client.CodeCanceled {
 		t.Errorf("counted as %+v", call)
 	}
-	if strings.Contains(log, `"level":"WARN"`) || !strings.Contains(log, `"canceled":true`) || strings.Contains(log, canary) {
+	if strings.Contains(log, `"level":"WARN"`) || !strings.Contains(log, `"canceled":true`) ||
+		strings.Contains(log, canary) {
 		t.Error(log)
 	}
 }
@@ -135,7 +139,8 @@ func TestCall_NoAnswerOfStrangersReachesAModel(t *testing.T) {
 		"an unknown code": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusUnprocessableEntity)
-			_, _ = w.Write([]byte(`{"code":"` + canary + `","detail":"` + canary + `","money_moved":"` + canary + `","next_action":"` + canary +
+			_, _ = w.Write([]byte(`{"code":"` + canary + `","detail":"` + canary + `","money_moved":"` + canary +
+				`","next_action":"` + canary +
 				`","diagnostic_ref":"<` + canary + `>","isRetryable":false}`))
 		},
 		"a redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/"+canary, http.StatusFound) },

@@ -11,8 +11,8 @@ import (
 	"refundd/client"
 )
 
-// arguments reads a tool's arguments strictly: an unknown, duplicate or differently cased one, a wrong type or a number with a
-// fraction is refused, never guessed.
+// arguments reads a tool's arguments strictly: an unknown, duplicate or differently cased one, a wrong type or a number
+// with a fraction is refused, never guessed.
 func arguments[In any](raw []byte) (In, *Result) {
 	var in, none In
 	if len(raw) == 0 {
@@ -59,7 +59,8 @@ func bounded(s string, most int) string {
 // maxText is how long an id may be, in characters.
 const maxText = 255
 
-// missing returns the pointer of the first text that is empty or longer than an id may be; pairs of a pointer and a text.
+// missing returns the pointer of the first text that is empty or longer than an id may be; pairs of a pointer and a
+// text.
 func missing(pairs ...string) string { return outside(1, pairs) }
 
 // longest returns the pointer of the first text that is longer than an id may be; pairs of a pointer and a text.

@@ -10,11 +10,13 @@ import (
 // maxRequest bounds a request of the protocol, in bytes.
 const maxRequest = 256 << 10
 
-// Handler serves the tools over streamable HTTP. Each request brings its caller's own API key as a bearer token, which is passed
-// on; the handler keeps no session, so that any replica answers any request. Pages of other origins are refused.
+// Handler serves the tools over streamable HTTP. Each request brings its caller's own API key as a bearer token, which
+// is passed on; the handler keeps no session, so that any replica answers any request. Pages of other origins are
+// refused.
 func (t *Tools) Handler() http.Handler {
 	server := t.Server() // one for all: to resolve the tools' schemas takes milliseconds
-	serve := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server }, &mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxRequest, Logger: nil})
+	serve := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
+		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true, MaxRequestBodyBytes: maxRequest, Logger: nil})
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		if _, ok := bearer(r.Header); !ok {

@@ -6,8 +6,8 @@ import (
 	"refundd/client"
 )
 
-// Metrics counts the calls of tools and the requests that they cost. Its labels hold words of this package alone: neither an
-// answer's text nor an id becomes one.
+// Metrics counts the calls of tools and the requests that they cost. Its labels hold words of this package alone:
+// neither an answer's text nor an id becomes one.
 type Metrics struct {
 	calls    *prometheus.CounterVec
 	took     *prometheus.HistogramVec
@@ -18,10 +18,12 @@ type Metrics struct {
 func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "refundd_tool_calls_total", Help: "Calls of tools, by the answer's status and, where it failed, its code; none else.",
+			Name: "refundd_tool_calls_total",
+			Help: "Calls of tools, by the answer's status and, where it failed, its code; none else.",
 		}, []string{"tool", "status", "code"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "refundd_tool_call_seconds", Help: "How long calls of tools took.", Buckets: prometheus.ExponentialBuckets(0.005, 3, 9),
+			Name: "refundd_tool_call_seconds", Help: "How long calls of tools took.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 3, 9),
 		}, []string{"tool"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refundd_tool_attempts_total",

@@ -18,7 +18,8 @@ func (t *Tools) processRefund(ctx context.Context, req *mcp.CallToolRequest, in 
 		return *refused
 	}
 	if a.Refund == nil {
-		words := fmt.Sprintf("Refund %s of order %s in case %s?", money(a.AmountCents, a.Currency), a.OrderID, bounded(in.CaseID, 255))
+		words := fmt.Sprintf("Refund %s of order %s in case %s?", money(a.AmountCents, a.Currency), a.OrderID,
+			bounded(in.CaseID, 255))
 		if r := t.confirmed(req, words); r != nil {
 			return r.of(a)
 		}
@@ -71,8 +72,8 @@ func (t *Tools) getRefund(ctx context.Context, _ *mcp.CallToolRequest, in caseAr
 	return told(receipt, string(receipt.State)).of(a)
 }
 
-// chosen finds the one approval of a case that the arguments mean: executed, expired or withdrawn ones count as any other, so
-// that a call that is repeated later means the same.
+// chosen finds the one approval of a case that the arguments mean: executed, expired or withdrawn ones count as any
+// other, so that a call that is repeated later means the same.
 func (t *Tools) chosen(ctx context.Context, in caseArgs) (client.Authorization, *Result) {
 	found, err := t.config.Client.FindAuthorizations(ctx, in.CaseID)
 	if err != nil {
@@ -99,8 +100,8 @@ func (t *Tools) chosen(ctx context.Context, in caseArgs) (client.Authorization, 
 	return matching[0], nil
 }
 
-// matches reports whether the arguments may mean a. Where they name an order, an amount or a line, all that they name must be
-// a's own.
+// matches reports whether the arguments may mean a. Where they name an order, an amount or a line, all that they name
+// must be a's own.
 func (in caseArgs) matches(line int, a client.Authorization) bool {
 	return (in.OrderID == "" || in.OrderID == a.OrderID) && (in.AmountCents == nil || *in.AmountCents == a.AmountCents) &&
 		(in.Line == nil || *in.Line == line)
@@ -109,7 +110,8 @@ func (in caseArgs) matches(line int, a client.Authorization) bool {
 func lines(found []client.Authorization) []Line {
 	all := make([]Line, len(found))
 	for i, a := range found {
-		all[i] = Line{Line: i + 1, OrderID: a.OrderID, AmountCents: a.AmountCents, Currency: a.Currency, State: string(a.State)}
+		all[i] = Line{Line: i + 1, OrderID: a.OrderID, AmountCents: a.AmountCents, Currency: a.Currency,
+			State: string(a.State)}
 	}
 	return all
 }
@@ -155,7 +157,8 @@ func (t *Tools) processOne(ctx context.Context, caseID string) (r Result) {
 
 // summed is the answer for several cases.
 func summed(cases []string, results []Result) Result {
-	sum := Result{Status: StatusOK, MoneyMoved: client.MoneyMovedNo, NextAction: client.ActionNone, Attempted: new(len(cases))}
+	sum := Result{Status: StatusOK, MoneyMoved: client.MoneyMovedNo, NextAction: client.ActionNone,
+		Attempted: new(len(cases))}
 	gap := ""
 	for i, r := range results {
 		r.CaseID = cases[i]
@@ -177,10 +180,12 @@ func summed(cases []string, results []Result) Result {
 		return sum
 	}
 	sum.Status, sum.NextAction = StatusPartialFailure, sum.Failures[0].NextAction
-	sum.CoverageGap = fmt.Sprintf("%d of %d cases were not refunded, or it is not known: %s.", len(sum.Failures), len(cases), gap[2:])
+	sum.CoverageGap = fmt.Sprintf("%d of %d cases were not refunded, or it is not known: %s.", len(sum.Failures),
+		len(cases), gap[2:])
 	if len(sum.PartialResults) == 0 {
 		sum.Status = StatusFailed
-		sum.Code, sum.Error, sum.IsRetryable = sum.Failures[0].Code, "None of the cases was refunded, or it is not known.", sum.Failures[0].IsRetryable
+		sum.Code, sum.IsRetryable = sum.Failures[0].Code, sum.Failures[0].IsRetryable
+		sum.Error = "None of the cases was refunded, or it is not known."
 	}
 	return sum
 }
@@ -204,8 +209,8 @@ func alternative(r Result) string {
 // confirmation is the name of the one question that the tools ask.
 const confirmation = "confirm"
 
-// confirmed asks the person in the conversation, where the configuration wants it and the client can. Nil means go on. This is
-// never the only gate: without an approval at the service nothing is executed.
+// confirmed asks the person in the conversation, where the configuration wants it and the client can. Nil means go on.
+// This is never the only gate: without an approval at the service nothing is executed.
 func (t *Tools) confirmed(req *mcp.CallToolRequest, question string) *Result {
 	if can := req.ClientCapabilities(); !t.config.Confirm || can == nil || can.Elicitation == nil {
 		return nil

@@ -13,7 +13,8 @@ import (
 	"refundd/client"
 )
 
-// Result is the one shape of every answer. The first seven members are always there; the others where they say something.
+// Result is the one shape of every answer. The first seven members are always there; the others where they say
+// something.
 type Result struct {
 	Status      string            `json:"status"`
 	RefundID    *string           `json:"refund_id"`
@@ -98,7 +99,8 @@ func (r Result) wire() *mcp.CallToolResult {
 		text, _ = json.Marshal(r) // constants only
 	}
 	return &mcp.CallToolResult{
-		Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text), IsError: r.failed(),
+		Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text),
+		IsError: r.failed(),
 	}
 }
 
@@ -110,7 +112,8 @@ const (
 	codeToolFailed       = "tool_failed"
 )
 
-// words are what a model is told of a code. The service's own words are not repeated: they may name what no model should see.
+// words are what a model is told of a code. The service's own words are not repeated: they may name what no model
+// should see.
 var words = map[string]string{
 	client.CodeServiceUnavailable: "The refund service gave no answer. Whether money moved is not known.",
 	client.CodeCanceled:           "The call was canceled. What it had begun may still be executed.",
@@ -155,10 +158,11 @@ func failure(err error) Result {
 	r.IsRetryable, r.cause = &e.Retryable, below(e)
 	switch {
 	case e.Code == client.CodeCanceled || errors.Is(err, context.Canceled):
-		r.Code, r.Error, r.MoneyMoved, r.Status = client.CodeCanceled, words[client.CodeCanceled], client.MoneyMovedUnknown, StatusFailed
+		r.Code, r.Error, r.Status = client.CodeCanceled, words[client.CodeCanceled], StatusFailed
+		r.MoneyMoved = client.MoneyMovedUnknown
 	case e.Status == 0 || e.Code == client.CodeUnexpectedAnswer:
-		r.Code, r.Error, r.MoneyMoved = client.CodeServiceUnavailable, words[client.CodeServiceUnavailable], client.MoneyMovedUnknown
-		r.Status = StatusFailed
+		r.Code, r.Error, r.Status = client.CodeServiceUnavailable, words[client.CodeServiceUnavailable], StatusFailed
+		r.MoneyMoved = client.MoneyMovedUnknown
 	case e.Status >= 500:
 		r.Status = StatusFailed
 	}
@@ -186,7 +190,8 @@ func refusal(code string, moved client.MoneyMoved, next string) Result {
 	if !known {
 		code, said = codeToolFailed, "The refund service refused."
 	}
-	return Result{Status: StatusRefused, MoneyMoved: moved, NextAction: next, Error: said, Code: code, IsRetryable: new(false)}
+	return Result{Status: StatusRefused, MoneyMoved: moved, NextAction: next, Error: said, Code: code,
+		IsRetryable: new(false)}
 }
 
 // broken is the answer of a tool that went wrong itself.

@@ -21,17 +21,20 @@ func (t *Tools) findOrders(ctx context.Context, _ *mcp.CallToolRequest, in findO
 		case isCode(err, "order_not_found"):
 		case err != nil:
 			return failure(err)
-		case (in.CustomerID == "" || same(o.Customer.ID, in.CustomerID)) && (in.CustomerEmail == "" || same(o.Customer.Email, in.CustomerEmail)):
+		case (in.CustomerID == "" || same(o.Customer.ID, in.CustomerID)) &&
+			(in.CustomerEmail == "" || same(o.Customer.Email, in.CustomerEmail)):
 			found = append(found, o)
 		}
 	} else {
-		matches, err := t.config.Client.FindOrders(ctx, client.OrderSearch{CustomerEmail: in.CustomerEmail, CustomerID: in.CustomerID})
+		matches, err := t.config.Client.FindOrders(ctx,
+			client.OrderSearch{CustomerEmail: in.CustomerEmail, CustomerID: in.CustomerID})
 		if err != nil {
 			return failure(err)
 		}
 		found = matches.Data
 	}
-	r := Result{Status: StatusFound, MoneyMoved: client.MoneyMovedNo, NextAction: client.ActionNone, MatchCount: new(len(found))}
+	r := Result{Status: StatusFound, MoneyMoved: client.MoneyMovedNo, NextAction: client.ActionNone,
+		MatchCount: new(len(found))}
 	switch {
 	case len(found) == 0:
 		r.Status, r.NextAction = StatusNoneFound, actionAskForIdentifier
@@ -41,7 +44,8 @@ func (t *Tools) findOrders(ctx context.Context, _ *mcp.CallToolRequest, in findO
 	for _, o := range found {
 		r.Matches = append(r.Matches, OrderMatch{
 			OrderID: o.OrderID, Currency: o.Currency, CapturedCents: o.CapturedCents, RefundableCents: o.RefundableCents,
-			CustomerID: bounded(deref(o.Customer.ID), 255), CustomerName: bounded(deref(o.Customer.Name), 255), RegisteredAt: o.CreatedAt,
+			CustomerID: bounded(deref(o.Customer.ID), 255), CustomerName: bounded(deref(o.Customer.Name), 255),
+			RegisteredAt: o.CreatedAt,
 		})
 	}
 	return r
@@ -92,8 +96,9 @@ func (a wishArgs) request() client.ApprovalRequest {
 // decided is a decision as a model is told of it. It moves nothing.
 func decided(d client.Decision, approved, escalated string) Result {
 	r := Result{
-		Status: escalated, AmountCents: &d.AmountCents, Currency: &d.Currency, MoneyMoved: client.MoneyMovedNo, Replayed: d.Replayed,
-		NextAction: d.NextAction, CaseID: d.CaseID, OrderID: d.OrderID, Trigger: deref(d.Trigger), Queue: deref(d.Queue), DueAt: d.DueAt,
+		Status: escalated, AmountCents: &d.AmountCents, Currency: &d.Currency, MoneyMoved: client.MoneyMovedNo,
+		Replayed: d.Replayed, NextAction: d.NextAction, CaseID: d.CaseID, OrderID: d.OrderID,
+		Trigger: deref(d.Trigger), Queue: deref(d.Queue), DueAt: d.DueAt,
 	}
 	if d.Decision == client.DecisionApproved || d.OperationID != nil {
 		r.Status = approved
@@ -104,7 +109,8 @@ func decided(d client.Decision, approved, escalated string) Result {
 	return r
 }
 
-// escalateToHuman puts a case in front of a person. Of the case's refunds it reads nothing: of their money nothing is known.
+// escalateToHuman puts a case in front of a person. Of the case's refunds it reads nothing: of their money nothing is
+// known.
 func (t *Tools) escalateToHuman(ctx context.Context, _ *mcp.CallToolRequest, in handoffArgs) Result {
 	e, err := t.config.Client.HandOver(ctx, client.Handoff{
 		CaseID: in.CaseID, OrderID: in.OrderID, Trigger: in.Trigger, Summary: bounded(in.Summary, 4000),
@@ -115,7 +121,8 @@ func (t *Tools) escalateToHuman(ctx context.Context, _ *mcp.CallToolRequest, in 
 		return r
 	}
 	return Result{
-		Status: StatusEscalated, MoneyMoved: client.MoneyMovedUnknown, NextAction: client.ActionNone, CaseID: in.CaseID, OrderID: in.OrderID,
+		Status: StatusEscalated, MoneyMoved: client.MoneyMovedUnknown, NextAction: client.ActionNone, CaseID: in.CaseID,
+		OrderID: in.OrderID,
 		Trigger: e.Trigger, Queue: e.Queue, DueAt: &e.DueAt,
 	}
 }

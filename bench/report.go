@@ -2,8 +2,8 @@ package bench
 
 import "time"
 
-// Report is what a run measured, to be written as JSON. Durations are milliseconds, CPU is microseconds per answer; null where nobody
-// can tell.
+// Report is what a run measured, to be written as JSON. Durations are milliseconds, CPU is microseconds per answer;
+// null where nobody can tell.
 type Report struct {
 	Loads        []loadReport `json:"loads"`
 	Acknowledged int64        `json:"acknowledged"`
@@ -68,7 +68,8 @@ func loadReportOf(s Summary) loadReport {
 		PerSecond: ratesReport{s.Median, s.Min, s.Max}, Latency: latencyOf(s.Latency),
 		Shed: s.ShedPerSecond, ShedLatency: latencyOf(s.Shedding), Other: s.Other, Answered: s.Answered,
 		CPU: cpuReport{
-			perAnswer(s, s.Cost.Service), perAnswer(s, s.Cost.Postgres), perAnswer(s, s.Cost.Provider), perAnswer(s, s.Cost.Generator),
+			perAnswer(s, s.Cost.Service), perAnswer(s, s.Cost.Postgres), perAnswer(s, s.Cost.Provider),
+			perAnswer(s, s.Cost.Generator),
 		},
 		WALBytes: s.Cost.WALBytes / max(s.Answered, 1),
 	}

@@ -51,7 +51,8 @@ func (b *Bench) used(ctx context.Context, t Target) (usage, error) {
 	}
 	read(&u.generator, ownCPU)
 	read(&u.machine, machineCPU)
-	if err := b.config.Pool.QueryRow(ctx, `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint`).Scan(&u.wal); err != nil {
+	const written = `SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint`
+	if err := b.config.Pool.QueryRow(ctx, written).Scan(&u.wal); err != nil {
 		faults = append(faults, err)
 	}
 	if err := errors.Join(faults...); err != nil {
@@ -63,7 +64,7 @@ func (b *Bench) used(ctx context.Context, t Target) (usage, error) {
 // Cost is what a load used while it was counted; a part that nobody can tell is -1.
 type Cost struct {
 	Service, Provider, Postgres, Generator time.Duration // CPU
-	Others                                 time.Duration // CPU of everything else on this machine: it disturbs the measurement
+	Others                                 time.Duration // CPU of everything else on this machine
 	WALBytes                               int64
 }
 
@@ -216,7 +217,8 @@ func findPostgres(ctx context.Context, pool *pgxpool.Pool) (*postgres, error) {
 	defer conn.Release()
 	var backend int
 	var name string
-	if err := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('cluster_name')`).Scan(&backend, &name); err != nil {
+	err = conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('cluster_name')`).Scan(&backend, &name)
+	if err != nil {
 		return nil, err
 	}
 	p, err := readProcess(backend)

@@ -44,8 +44,8 @@ func (b *breaker) allow() (report func(error), wait time.Duration) {
 	return nil, max(wait, 0)
 }
 
-// failure is what an attempt says of the service's health: no answer and 5xx do; a refusal, a rate limit and a caller who
-// left do not.
+// failure is what an attempt says of the service's health: no answer and 5xx do; a refusal, a rate limit and a caller
+// who left do not.
 func failure(ctx context.Context, e *failedAttempt) error {
 	switch {
 	case e == nil:

@@ -16,8 +16,8 @@ type call struct {
 
 	// accept reads the body of a 2xx; an error says that it is not the answer that was asked for.
 	accept func(body []byte) error
-	// find looks for the result of an attempt whose outcome is not known, and reports whether it found one. Nil where sending
-	// again is all there is to do.
+	// find looks for the result of an attempt whose outcome is not known, and reports whether it found one. Nil where
+	// sending again is all there is to do.
 	find func(ctx context.Context, n int) bool
 }
 
@@ -32,8 +32,8 @@ func (q *call) untold() MoneyMoved {
 	return MoneyMovedUnknown
 }
 
-// do sends a request until it has a result, the server says that repeating is of no use, or attempts, budget or time are
-// used up; then the answer in hand is the error.
+// do sends a request until it has a result, the server says that repeating is of no use, or attempts, budget or time
+// are used up; then the answer in hand is the error.
 func (c *Client) do(ctx context.Context, q *call) error {
 	ctx, cancel := context.WithTimeout(ctx, c.config.Deadline)
 	defer cancel()
@@ -46,7 +46,8 @@ func (c *Client) do(ctx context.Context, q *call) error {
 		again := failed.again && n < c.config.Attempts
 		switch {
 		case failed.lost() && q.find != nil:
-			// What it came to is asked for before it is sent again, and also where it is not: an answer may be all that is missing.
+			// What it came to is asked for before it is sent again, and also where it is not: an answer may be all that is
+			// missing.
 			if !c.budget.spend() {
 				return failed.Error
 			}
@@ -64,8 +65,8 @@ func (c *Client) do(ctx context.Context, q *call) error {
 	}
 }
 
-// wait sleeps until the next attempt, and reports whether it is to be made: not where the wait is longer than the server may
-// ask for, or than the deadline allows.
+// wait sleeps until the next attempt, and reports whether it is to be made: not where the wait is longer than the
+// server may ask for, or than the deadline allows.
 func (c *Client) wait(ctx context.Context, n int, failed *failedAttempt) bool {
 	d := delay(n, c.jitter())
 	if failed.named {
@@ -91,8 +92,8 @@ type failedAttempt struct {
 	named bool // RetryAfter is the server's word, be it 0
 }
 
-// lost reports whether the answer that is missing may be that of an executed request. Where the service says itself that it
-// was too busy to look, sending again is the look-up.
+// lost reports whether the answer that is missing may be that of an executed request. Where the service says itself
+// that it was too busy to look, sending again is the look-up.
 func (f *failedAttempt) lost() bool {
 	switch f.Code {
 	case "overloaded", "database_unavailable", "provider_unavailable":
@@ -144,7 +145,8 @@ type label struct {
 
 type labelKey struct{}
 
-// WithLayer labels the calls under ctx as attempt number n (1, 2, …) of a layer above the client, such as LayerAgentLoop.
+// WithLayer labels the calls under ctx as attempt number n (1, 2, …) of a layer above the client, such as
+// LayerAgentLoop.
 func WithLayer(ctx context.Context, layer string, n int) context.Context {
 	return context.WithValue(ctx, labelKey{}, label{layer, n})
 }

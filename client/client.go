@@ -3,16 +3,17 @@
 // Its promises:
 //
 //   - Every attempt of a call presents the same operation id. Sending it again moves money at most once.
-//   - No answer is never told as "it did not happen": the error is ErrUnknown, and before a refund whose answer was lost is
-//     sent again, the operation is looked up.
+//   - No answer is never told as "it did not happen": the error is ErrUnknown, and before a refund whose answer was
+//     lost is sent again, the operation is looked up.
 //   - A call makes at most Attempts requests that change something, and all calls of a Client together make at most a
 //     fraction (RetryBudget) more requests than calls. A service in trouble is not hit harder for it.
 //   - No wait passes the deadline: a call that would have to wait for longer returns the answer in hand at once.
 //   - After BreakerFailures transient failures in a row, calls fail at once for BreakerOpen.
 //   - Nothing is kept: every answer comes from the service.
 //
-// Whether an attempt is followed by another is decided in this order: what the server says (X-Should-Retry, then Retry-After,
-// then the problem's isRetryable), and the status last (408, 409, 429 and 5xx). A call that got no answer may be repeated.
+// Whether an attempt is followed by another is decided in this order: what the server says (X-Should-Retry, then
+// Retry-After, then the problem's isRetryable), and the status last (408, 409, 429 and 5xx). A call that got no answer
+// may be repeated.
 package client
 
 import (
@@ -34,7 +35,7 @@ type Config struct {
 	Attempts       int               // requests of one call that may change something; default 3
 	Deadline       time.Duration     // of a whole call, its waits included; default 60 s. A context's may be earlier
 	AttemptTimeout time.Duration     // of one request; default 20 s
-	Layer          string            // the retrying layer that this client is, as Refund-Attempt-Layer; default tool_transport
+	Layer          string            // the retrying layer that this client is; default tool_transport
 
 	RetryBudget     float64       // further requests as a fraction of calls; default 0.1
 	RetryBurst      int           // further requests that may be made before any call earned one; default 10
@@ -131,15 +132,17 @@ func New(c Config) (*Client, error) {
 	}, nil
 }
 
-// As returns a client with another API key. The two share connections, breaker and budget: they are of the same service.
+// As returns a client with another API key. The two share connections, breaker and budget: they are of the same
+// service.
 func (c *Client) As(apiKey string) *Client {
 	other := *c
 	other.config.APIKey = apiKey
 	return &other
 }
 
-// newTransport returns a transport that leaves repeating to the client. net/http resends a request by itself on a connection
-// that the server closed, if it knows the body again or the request carries Idempotency-Key: requests here have neither.
+// newTransport returns a transport that leaves repeating to the client. net/http resends a request by itself on a
+// connection that the server closed, if it knows the body again or the request carries Idempotency-Key: requests here
+// have neither.
 func newTransport() http.RoundTripper {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = 64

@@ -58,8 +58,8 @@ const (
 	ActionEscalate             = "escalate_to_human"
 )
 
-// Error is why a call has no result. Its words are the service's own and safe for a person; they hold no URL, no header and no
-// secret. What lies below (a network error) is reached by errors.As alone.
+// Error is why a call has no result. Its words are the service's own and safe for a person; they hold no URL, no header
+// and no secret. What lies below (a network error) is reached by errors.As alone.
 type Error struct {
 	Code          string        // stable
 	Status        int           // of HTTP; 0 where no answer came

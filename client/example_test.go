@@ -11,8 +11,8 @@ import (
 	"refundd/client"
 )
 
-// A tool handler executes a refund that was approved upstream: the operation id is that of the approval, and the answer says
-// what to tell the model.
+// A tool handler executes a refund that was approved upstream: the operation id is that of the approval, and the answer
+// says what to tell the model.
 func ExampleClient_Refund() {
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		receipt(w, http.StatusCreated, "case-7-A1001", 4999, "processed", false)
@@ -43,7 +43,8 @@ func ExampleClient_Refund() {
 
 // A refusal says what to do next, whether or not it passes.
 func ExampleError() {
-	service := httptest.NewServer(refuse(http.StatusUnprocessableEntity, "authorization_expired", false, "no", nil).handler())
+	service := httptest.NewServer(refuse(http.StatusUnprocessableEntity, "authorization_expired", false, "no",
+		nil).handler())
 	defer service.Close()
 	refunds, err := client.New(client.Config{BaseURL: service.URL, APIKey: "…"})
 	if err != nil {

@@ -30,7 +30,8 @@ func says(r *http.Request, status int, body string, header map[string]string) *h
 	return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(body)), Request: r}
 }
 
-const overloaded = `{"code":"overloaded","isRetryable":true,"money_moved":"unknown","next_action":"retry_same_operation"}`
+const overloaded = `{"code":"overloaded","isRetryable":true,"money_moved":"unknown",
+	"next_action":"retry_same_operation"}`
 
 func newClient(t *testing.T, answer roundTripper, change func(*client.Config)) *client.Client {
 	t.Helper()
@@ -49,7 +50,8 @@ func newClient(t *testing.T, answer roundTripper, change func(*client.Config)) *
 func TestRefund_TwoHundredFailingCalls_CauseFewFurtherRequests(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]act{
-		"overloaded": refuse(503, "overloaded", true, "unknown", quick), "internal": refuse(500, "internal", true, "unknown", quick),
+		"overloaded":   refuse(503, "overloaded", true, "unknown", quick),
+		"internal":     refuse(500, "internal", true, "unknown", quick),
 		"rate limited": refuse(429, "rate_limited", true, "unknown", quick), "page": page(502, quick), "reset": reset,
 	} {
 		for _, failures := range []int{10, 1_000_000} { // with the breaker and without it
@@ -97,7 +99,8 @@ func TestRefund_RetryAfterBeyondTheDeadline_ReturnsTheAnswerInHandAtOnce(t *test
 	})
 }
 
-// The waits between attempts: the server's own word where it gives one, else half a second, doubled, less a quarter at most.
+// The waits between attempts: the server's own word where it gives one, else half a second, doubled, less a quarter at
+// most.
 func TestRefund_Waits(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -105,11 +108,13 @@ func TestRefund_Waits(t *testing.T) {
 		header   map[string]string
 		min, max []time.Duration
 	}{
-		{"backs off", nil, []time.Duration{375e6, 750e6, 1500e6, 3e9, 6e9, 6e9}, []time.Duration{500e6, 1e9, 2e9, 4e9, 8e9, 8e9}},
+		{"backs off", nil, []time.Duration{375e6, 750e6, 1500e6, 3e9, 6e9, 6e9},
+			[]time.Duration{500e6, 1e9, 2e9, 4e9, 8e9, 8e9}},
 		{"as told", map[string]string{"Retry-After": "7"}, []time.Duration{7e9}, []time.Duration{7e9}},
 		{"not at all", map[string]string{"Retry-After": "0"}, []time.Duration{0}, []time.Duration{0}},
 		{"garbage is no word", map[string]string{"Retry-After": "-5"}, []time.Duration{375e6}, []time.Duration{500e6}},
-		{"a date that is over", map[string]string{"Retry-After": "Fri, 01 Jan 1999 00:00:00 GMT"}, []time.Duration{0}, []time.Duration{0}},
+		{"a date that is over", map[string]string{"Retry-After": "Fri, 01 Jan 1999 00:00:00 GMT"}, []time.Duration{0},
+			[]time.Duration{0}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -173,7 +178,8 @@ func TestBreaker_OpensAfterFailuresInARowAndProbesOnce(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		e := call()
-		if e.Code != client.CodeServiceUnavailable || e.NextAction != client.ActionEscalate || e.RetryAfter != 4*time.Second || requests != 3 {
+		if e.Code != client.CodeServiceUnavailable || e.NextAction != client.ActionEscalate ||
+			e.RetryAfter != 4*time.Second || requests != 3 {
 			t.Errorf("%+v after %d requests", e, requests)
 		}
 		time.Sleep(5 * time.Second)
@@ -202,7 +208,8 @@ func TestOnRateLimit_TellsBeforeTheLimitIsHit(t *testing.T) {
 			"RateLimit-Policy": `"key";q=600;w=60`, "RateLimit": state}))
 	}
 	s.gets = append(s.gets, refuse(429, "rate_limited", true, "unknown", map[string]string{
-		"RateLimit-Policy": `"key";q=600;w=60`, "RateLimit": `"key";r=0;t=11`}), page(502, map[string]string{"RateLimit": "odd"}))
+		"RateLimit-Policy": `"key";q=600;w=60`, "RateLimit": `"key";r=0;t=11`}),
+		page(502, map[string]string{"RateLimit": "odd"}))
 	c := s.client(t, func(c *client.Config) {
 		c.Attempts = 1
 		c.OnRateLimit = func(l client.RateLimit) { mu.Lock(); defer mu.Unlock(); events = append(events, l) }
@@ -214,8 +221,10 @@ func TestOnRateLimit_TellsBeforeTheLimitIsHit(t *testing.T) {
 	}
 	minute := time.Minute
 	want := []client.RateLimit{
-		{Status: client.RateLimitAllowed, Utilization: 1. / 600, Quota: 600, Remaining: 599, Window: minute, Reset: 12 * time.Second},
-		{Status: client.RateLimitAllowedWarning, Utilization: 500. / 600, Quota: 600, Remaining: 100, Window: minute, Reset: 11 * time.Second},
+		{Status: client.RateLimitAllowed, Utilization: 1. / 600, Quota: 600, Remaining: 599, Window: minute,
+			Reset: 12 * time.Second},
+		{Status: client.RateLimitAllowedWarning, Utilization: 500. / 600, Quota: 600, Remaining: 100, Window: minute,
+			Reset: 11 * time.Second},
 		{Status: client.RateLimitRejected, Utilization: 1, Quota: 600, Window: minute, Reset: 11 * time.Second},
 	}
 	if diff := cmp.Diff(want, events); diff != "" {
@@ -228,11 +237,13 @@ func TestAttempts_AreLabelledAndTold(t *testing.T) {
 	s := newStage(t)
 	var layers []string
 	s.before = []act{func(w http.ResponseWriter, r *http.Request) {
-		layers = append(layers, r.Header.Get("Refund-Attempt-Layer"), r.Header.Get("Refund-Attempt"), r.Header.Get("Idempotency-Key"))
+		layers = append(layers, r.Header.Get("Refund-Attempt-Layer"), r.Header.Get("Refund-Attempt"),
+			r.Header.Get("Idempotency-Key"))
 		refuse(503, "overloaded", true, "unknown", quick)(w, r)
 	}}
 	var told []client.Attempt
-	c := s.client(t, func(c *client.Config) { c.OnAttempt = func(a client.Attempt) { a.Took = 0; told = append(told, a) } })
+	note := func(a client.Attempt) { a.Took = 0; told = append(told, a) }
+	c := s.client(t, func(c *client.Config) { c.OnAttempt = note })
 	if _, err := c.Refund(client.WithLayer(t.Context(), client.LayerAgentLoop, 7), asked); err != nil {
 		t.Fatal(err)
 	}

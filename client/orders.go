@@ -18,7 +18,7 @@ type Order struct {
 	OverRefundedCents  int64     `json:"over_refunded_cents"` // paid by the provider beyond the capture
 	Provider           string    `json:"provider"`            // "ledger" where none moves the money
 	ProviderPaymentRef *string   `json:"provider_payment_ref"`
-	ProviderAccount    *string   `json:"provider_account"` // acct_…, where it is not the account of the service's own key
+	ProviderAccount    *string   `json:"provider_account"` // acct_…, where it is another one
 	Customer           Customer  `json:"customer"`
 	CreatedAt          time.Time `json:"created_at"`
 }

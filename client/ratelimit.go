@@ -27,8 +27,8 @@ const (
 	RateLimitRejected       RateLimitStatus = "rejected"        // this request was refused for it
 )
 
-// readRateLimit reads RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-10), of the first policy only; false
-// where the server sets no limit.
+// readRateLimit reads RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-10), of the first policy
+// only; false where the server sets no limit.
 func readRateLimit(h http.Header, status int, warnAt float64) (RateLimit, bool) {
 	policy, state := parameters(h.Get("RateLimit-Policy")), parameters(h.Get("RateLimit"))
 	quota, remaining := policy["q"], state["r"]

@@ -25,14 +25,16 @@ func TestRefund_ExecutedAndTheAnswerIsLost_IsLookedUpInsteadOfSentAgain(t *testi
 	for name, lose := range map[string]act{
 		"reset": reset, "truncated": truncate, "hang": hang, "slow body": drip, "another answer": garble,
 		"endless body": swell, "proxy's 502": page(502, quick), "proxy's 529": page(529, nil),
-		"internal": refuse(500, "internal", true, "unknown", nil), "deadline": refuse(504, "deadline_exceeded", true, "unknown", nil),
+		"internal": refuse(500, "internal", true, "unknown", nil),
+		"deadline": refuse(504, "deadline_exceeded", true, "unknown", nil),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t)
 			s.after = []act{lose}
 			got, err := s.client(t, nil).Refund(t.Context(), asked)
-			if err != nil || got.Status != client.StatusAlreadyProcessed || !got.Replayed || got.MoneyMoved != client.MoneyMovedYes {
+			if err != nil || got.Status != client.StatusAlreadyProcessed || !got.Replayed ||
+				got.MoneyMoved != client.MoneyMovedYes {
 				t.Fatalf("answers %+v, %v", got, err)
 			}
 			seen, executed := s.requests()
@@ -50,14 +52,17 @@ func TestRefund_RefusedForNow_IsSentAgain(t *testing.T) {
 		refuse act
 		want   []string
 	}{
-		"408":                     {page(408, quick), []string{"POST K 1", "GET K 1", "POST K 2"}},
-		"409":                     {refuse(409, "operation_in_progress", true, "unknown", quick), []string{"POST K 1", "POST K 2"}},
-		"429":                     {refuse(429, "rate_limited", true, "unknown", quick), []string{"POST K 1", "POST K 2"}},
-		"500":                     {refuse(500, "internal", true, "unknown", quick), []string{"POST K 1", "GET K 1", "POST K 2"}},
-		"503":                     {refuse(503, "overloaded", true, "unknown", quick), []string{"POST K 1", "POST K 2"}},
-		"529":                     {page(529, quick), []string{"POST K 1", "GET K 1", "POST K 2"}},
-		"reset":                   {reset, []string{"POST K 1", "GET K 1", "POST K 2"}},
-		"422 with X-Should-Retry": {refuse(422, "odd", false, "no", map[string]string{"X-Should-Retry": "true", "Retry-After": "0"}), []string{"POST K 1", "POST K 2"}},
+		"408": {page(408, quick), []string{"POST K 1", "GET K 1", "POST K 2"}},
+		"409": {refuse(409, "operation_in_progress", true, "unknown", quick),
+			[]string{"POST K 1", "POST K 2"}},
+		"429": {refuse(429, "rate_limited", true, "unknown", quick), []string{"POST K 1", "POST K 2"}},
+		"500": {refuse(500, "internal", true, "unknown", quick),
+			[]string{"POST K 1", "GET K 1", "POST K 2"}},
+		"503":   {refuse(503, "overloaded", true, "unknown", quick), []string{"POST K 1", "POST K 2"}},
+		"529":   {page(529, quick), []string{"POST K 1", "GET K 1", "POST K 2"}},
+		"reset": {reset, []string{"POST K 1", "GET K 1", "POST K 2"}},
+		"422 with X-Should-Retry": {refuse(422, "odd", false, "no",
+			map[string]string{"X-Should-Retry": "true", "Retry-After": "0"}), []string{"POST K 1", "POST K 2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,13 +85,16 @@ func TestRefund_RefusedForGood_IsNotSentAgain(t *testing.T) {
 		refuse act
 		class  error
 	}{
-		"422":                          {refuse(422, "amount_exceeds_refundable", false, "no", nil), client.ErrFatal},
-		"401":                          {refuse(401, "unauthenticated", false, "unknown", nil), client.ErrUnknown},
-		"503 with X-Should-Retry":      {refuse(503, "provider_unavailable", true, "no", map[string]string{"X-Should-Retry": "false"}), client.ErrFatal},
-		"403 of a proxy":               {page(403, nil), client.ErrUnknown},
-		"redirect":                     {page(307, map[string]string{"Location": "http://127.0.0.1:1/"}), client.ErrUnknown},
-		"a wait that is too long":      {refuse(503, "provider_unavailable", true, "no", map[string]string{"Retry-After": "61"}), client.ErrTransient},
-		"a wait until a date far away": {refuse(503, "provider_unavailable", true, "no", map[string]string{"Retry-After": time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}), client.ErrTransient},
+		"422": {refuse(422, "amount_exceeds_refundable", false, "no", nil), client.ErrFatal},
+		"401": {refuse(401, "unauthenticated", false, "unknown", nil), client.ErrUnknown},
+		"503 with X-Should-Retry": {refuse(503, "provider_unavailable", true, "no",
+			map[string]string{"X-Should-Retry": "false"}), client.ErrFatal},
+		"403 of a proxy": {page(403, nil), client.ErrUnknown},
+		"redirect":       {page(307, map[string]string{"Location": "http://127.0.0.1:1/"}), client.ErrUnknown},
+		"a wait that is too long": {refuse(503, "provider_unavailable", true, "no",
+			map[string]string{"Retry-After": "61"}), client.ErrTransient},
+		"a wait until a date far away": {refuse(503, "provider_unavailable", true, "no",
+			map[string]string{"Retry-After": time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}), client.ErrTransient},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -130,7 +138,8 @@ func onlyClass(t *testing.T, err, class error) *client.Error {
 // Whatever never answers is never told as something that did not happen.
 func TestRefund_NoAnswerAtAll_IsUnknown(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]act{"reset": reset, "truncated": truncate, "hang": hang, "502": page(502, quick), "garbled": garble} {
+	for name, lose := range map[string]act{"reset": reset, "truncated": truncate, "hang": hang, "502": page(502, quick),
+		"garbled": garble} {
 		for _, executed := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " executed ", executed), func(t *testing.T) {
 				t.Parallel()
@@ -172,7 +181,8 @@ func TestRefund_TheCallerLeaves_IsACancellationAndNoFault(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err := c.Refund(ctx, asked)
-	if e := onlyClass(t, err, client.ErrUnknown); e.Code != client.CodeDeadlineExceeded || !errors.Is(err, context.DeadlineExceeded) {
+	if e := onlyClass(t, err, client.ErrUnknown); e.Code != client.CodeDeadlineExceeded ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%+v", e)
 	}
 
@@ -194,7 +204,8 @@ func TestErrors_HoldNoSecretAndNoURL(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	c := s.client(t, func(c *client.Config) { c.Attempts = 1 })
-	for _, a := range []act{reset, truncate, hang, garble, page(502, nil), refuse(401, "unauthenticated", false, "unknown", nil)} {
+	for _, a := range []act{reset, truncate, hang, garble, page(502, nil),
+		refuse(401, "unauthenticated", false, "unknown", nil)} {
 		s.mu.Lock()
 		s.before, s.gets = []act{a}, []act{a}
 		s.mu.Unlock()

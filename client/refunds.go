@@ -75,9 +75,9 @@ func (r Receipt) RetryAfter() time.Duration {
 	return time.Duration(*r.RetryAfterSeconds) * time.Second
 }
 
-// Refund executes an approved refund, or returns the receipt of the attempt that did. It may be called again with the same
-// request, by anybody, at any time. Where an answer was lost it looks the operation up before it sends again, and the receipt
-// it then returns is one of an earlier attempt.
+// Refund executes an approved refund, or returns the receipt of the attempt that did. It may be called again with the
+// same request, by anybody, at any time. Where an answer was lost it looks the operation up before it sends again, and
+// the receipt it then returns is one of an earlier attempt.
 func (c *Client) Refund(ctx context.Context, r RefundRequest) (Receipt, error) {
 	q := &call{method: http.MethodPost, path: "/v1/refunds", names: r.OperationID}
 	var found *Receipt
@@ -92,8 +92,8 @@ func (c *Client) Refund(ctx context.Context, r RefundRequest) (Receipt, error) {
 	return answered, err
 }
 
-// find returns the receipt of attempt n, or of an earlier one, whose answer was lost; nil where there is none to tell of: then the refund is sent
-// again, and the service's own words say how it stands.
+// find returns the receipt of attempt n, or of an earlier one, whose answer was lost; nil where there is none to tell
+// of: then the refund is sent again, and the service's own words say how it stands.
 func (c *Client) find(ctx context.Context, r RefundRequest, n int) *Receipt {
 	var got Receipt
 	q := &call{method: http.MethodGet, path: refundPath(r.OperationID), names: r.OperationID}

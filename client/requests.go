@@ -63,7 +63,9 @@ func (c *Client) PreviewRefund(ctx context.Context, r ApprovalRequest) (Decision
 
 func (c *Client) requestRefund(ctx context.Context, r ApprovalRequest, path string) (Decision, error) {
 	q := &call{method: http.MethodPost, path: path}
-	return send(ctx, c, q, r, func(d Decision) bool { return d.CaseID == r.CaseID && d.OrderID == r.OrderID && d.Decision != "" })
+	return send(ctx, c, q, r, func(d Decision) bool {
+		return d.CaseID == r.CaseID && d.OrderID == r.OrderID && d.Decision != ""
+	})
 }
 
 // Handoff hands a case over to people.
@@ -96,7 +98,9 @@ type Escalation struct {
 // HandOver puts a case in front of people. For the same trigger, a case that is open already is the answer.
 func (c *Client) HandOver(ctx context.Context, h Handoff) (Escalation, error) {
 	q := &call{method: http.MethodPost, path: "/v1/escalations"}
-	return send(ctx, c, q, h, func(e Escalation) bool { return e.EscalationID != "" && e.CaseID != nil && *e.CaseID == h.CaseID })
+	return send(ctx, c, q, h, func(e Escalation) bool {
+		return e.EscalationID != "" && e.CaseID != nil && *e.CaseID == h.CaseID
+	})
 }
 
 // Verdict is a person's decision; the API key stands beside the name.

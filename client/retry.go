@@ -15,8 +15,8 @@ const (
 	maxRetryAfter = 60 * time.Second // what a server may ask a call to wait within itself
 )
 
-// delay is how long to wait after attempt n (1, 2, …): min(0.5 s · 2ⁿ⁻¹, 8 s), less up to a quarter, so that callers who
-// failed together do not come back together.
+// delay is how long to wait after attempt n (1, 2, …): min(0.5 s · 2ⁿ⁻¹, 8 s), less up to a quarter, so that callers
+// who failed together do not come back together.
 func delay(n int, random float64) time.Duration {
 	d := longestDelay
 	if n <= 5 {
@@ -51,8 +51,8 @@ func repeats(status int) bool {
 	}
 }
 
-// shouldRetry reports whether the same request may succeed on another attempt: the header X-Should-Retry decides, then a
-// Retry-After of up to a minute, then the problem's own word, and the status last.
+// shouldRetry reports whether the same request may succeed on another attempt: the header X-Should-Retry decides, then
+// a Retry-After of up to a minute, then the problem's own word, and the status last.
 func shouldRetry(h http.Header, problem *problem, status int, now time.Time) bool {
 	switch h.Get("X-Should-Retry") {
 	case "true":
@@ -69,8 +69,8 @@ func shouldRetry(h http.Header, problem *problem, status int, now time.Time) boo
 	return repeats(status)
 }
 
-// budget bounds the further requests of all calls: each call earns a fraction of one, and each further request spends one.
-// It counts in thousandths, so that what is earned is exact.
+// budget bounds the further requests of all calls: each call earns a fraction of one, and each further request spends
+// one. It counts in thousandths, so that what is earned is exact.
 type budget struct {
 	earn, limit int64
 

@@ -20,8 +20,8 @@ const apiKey = "canary-secret-key"
 // act is what the service does with one request instead of answering it well.
 type act func(w http.ResponseWriter, r *http.Request)
 
-// stage is a service of a few lines that executes each operation once, and that misbehaves as its script says: the next act is
-// taken for each request to refund, after or before the refund is executed.
+// stage is a service of a few lines that executes each operation once, and that misbehaves as its script says: the next
+// act is taken for each request to refund, after or before the refund is executed.
 type stage struct {
 	*httptest.Server
 
@@ -47,7 +47,8 @@ func newStage(t *testing.T) *stage {
 // client is a client of the stage that waits little.
 func (s *stage) client(t *testing.T, change func(*client.Config)) *client.Client {
 	t.Helper()
-	config := client.Config{BaseURL: s.URL, APIKey: apiKey, AttemptTimeout: 300 * time.Millisecond, Deadline: 10 * time.Second}
+	config := client.Config{BaseURL: s.URL, APIKey: apiKey, AttemptTimeout: 300 * time.Millisecond,
+		Deadline: 10 * time.Second}
 	if change != nil {
 		change(&config)
 	}
@@ -177,7 +178,8 @@ func truncate(w http.ResponseWriter, _ *http.Request) {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Fprint(conn, "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n{\"operation_id\":\"K\"")
+	fmt.Fprint(conn, "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 400\r\n\r\n"+
+		"{\"operation_id\":\"K\"")
 	_ = conn.Close()
 }
 

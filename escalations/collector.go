@@ -11,8 +11,8 @@ import (
 	"refundd/internal/scrape"
 )
 
-// Collector tells, at each scrape, how many cases are open and how many of them are overdue, by queue. It reads the rows, so
-// that every replica tells the same.
+// Collector tells, at each scrape, how many cases are open and how many of them are overdue, by queue. It reads the
+// rows, so that every replica tells the same.
 type Collector struct {
 	pool *pgxpool.Pool
 	last scrape.Reading[[]queued]
@@ -28,8 +28,10 @@ type queued struct {
 func NewCollector(pool *pgxpool.Pool) *Collector { return &Collector{pool: pool} }
 
 var (
-	openDesc    = prometheus.NewDesc("refundd_escalations_open", "Cases that wait for a person, by queue.", []string{"queue"}, nil)
-	overdueDesc = prometheus.NewDesc("refundd_escalations_overdue", "Of these, those that nobody decided in time.", []string{"queue"}, nil)
+	openDesc = prometheus.NewDesc("refundd_escalations_open", "Cases that wait for a person, by queue.",
+		[]string{"queue"}, nil)
+	overdueDesc = prometheus.NewDesc("refundd_escalations_overdue", "Of these, those that nobody decided in time.",
+		[]string{"queue"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -18,8 +18,8 @@ import (
 var (
 	// ErrNotFound reports an escalation that the tenant does not have.
 	ErrNotFound = errors.New("escalation not found")
-	// ErrNotApprovable reports an escalation that this decision does not fit: it is no request, it is decided otherwise, the
-	// order cannot cover it any more, or the approver is the requester.
+	// ErrNotApprovable reports an escalation that this decision does not fit: it is no request, it is decided otherwise,
+	// the order cannot cover it any more, or the approver is the requester.
 	ErrNotApprovable = errors.New("escalation not approvable")
 )
 
@@ -56,7 +56,8 @@ func New(c Config) (*Desk, error) {
 // SetPolicy puts another policy in force, for every decision that begins after it.
 func (d *Desk) SetPolicy(p *Policy) {
 	old := d.policy.Swap(p)
-	d.log.Info("policy in force", slog.String("policy_version", p.Version), slog.String("policy_version_before", old.Version))
+	d.log.Info("policy in force", slog.String("policy_version", p.Version),
+		slog.String("policy_version_before", old.Version))
 }
 
 // Subject is what an escalation is about.
@@ -112,10 +113,11 @@ type Escalation struct {
 	Note          *string
 }
 
-const escalationColumns = `e.tenant_id, e.escalation_id::text AS id, e.subject, e.trigger, e.queue, e.state, e.case_id, e.order_id,
-	e.amount_cents, e.currency, e.reason_code, e.operation_id, e.rule, e.policy_version, e.summary, e.evidence, e.opened_by, e.owner,
-	e.due_at, e.state = 'open' AND e.due_at < clock_timestamp() AS overdue, e.created_at, e.closed_at, e.closed_by, e.decided_by,
-	e.decision_note AS note`
+const escalationColumns = `
+	e.tenant_id, e.escalation_id::text AS id, e.subject, e.trigger, e.queue, e.state, e.case_id, e.order_id,
+	e.amount_cents, e.currency, e.reason_code, e.operation_id, e.rule, e.policy_version, e.summary, e.evidence,
+	e.opened_by, e.owner, e.due_at, e.state = 'open' AND e.due_at < clock_timestamp() AS overdue, e.created_at,
+	e.closed_at, e.closed_by, e.decided_by, e.decision_note AS note`
 
 // collect reads rows of escalationColumns.
 func collect(rows pgx.Rows, err error) ([]Escalation, error) {
@@ -139,8 +141,8 @@ func one(found []Escalation, err error) (Escalation, error) {
 // open stores a new escalation, or returns the one that says the same already, and reports whether it is new.
 func (d *Desk) open(ctx context.Context, tx pgx.Tx, p *Policy, e Escalation) (Escalation, bool, error) {
 	opened, err := collect(tx.Query(ctx, `
-		INSERT INTO escalations AS e (tenant_id, escalation_id, subject, trigger, queue, case_id, order_id, amount_cents, currency,
-			reason_code, operation_id, rule, policy_version, summary, evidence, opened_by, due_at)
+		INSERT INTO escalations AS e (tenant_id, escalation_id, subject, trigger, queue, case_id, order_id, amount_cents,
+			currency, reason_code, operation_id, rule, policy_version, summary, evidence, opened_by, due_at)
 		SELECT $1, $2::text::uuid, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, `+evidence+`, $16,
 			clock_timestamp() + $17::interval
 		ON CONFLICT DO NOTHING RETURNING `+escalationColumns,
@@ -164,11 +166,12 @@ func (d *Desk) open(ctx context.Context, tx pgx.Tx, p *Policy, e Escalation) (Es
 	return same, false, nil
 }
 
-// evidence is what the books show of the case $6 and the order $7 of tenant $1 when a case is opened, beside what was asked: nobody
-// has to start again.
+// evidence is what the books show of the case $6 and the order $7 of tenant $1 when a case is opened, beside what was
+// asked: nobody has to start again.
 const evidence = `$15::jsonb || jsonb_build_object(
 	'approvals', coalesce((
-		SELECT jsonb_agg(jsonb_build_object('operation_id', a.operation_id, 'order_id', a.order_id, 'amount_cents', a.amount_cents,
+		SELECT jsonb_agg(jsonb_build_object('operation_id', a.operation_id, 'order_id', a.order_id,
+			'amount_cents', a.amount_cents,
 			'currency', a.currency, 'approved_by', a.approved_by, 'state', coalesce(o.state, 'open')) ORDER BY a.created_at)
 		FROM (SELECT * FROM refund_authorizations WHERE tenant_id = $1 AND case_id = $6 LIMIT 50) a
 		LEFT JOIN refund_operations o ON o.tenant_id = a.tenant_id AND o.operation_id = a.operation_id), '[]'),
@@ -177,8 +180,8 @@ const evidence = `$15::jsonb || jsonb_build_object(
 		FROM (SELECT * FROM refund_operations WHERE tenant_id = $1 AND order_id = $7
 			AND state IN ('reserved', 'pending', 'needs_attention') LIMIT 50) o), '[]'))`
 
-// OnEvents opens an escalation for every operation that reaches needs_attention, and closes it when the operation leaves that
-// state, in the transaction that says so. It is the engine's hook.
+// OnEvents opens an escalation for every operation that reaches needs_attention, and closes it when the operation
+// leaves that state, in the transaction that says so. It is the engine's hook.
 func (d *Desk) OnEvents(ctx context.Context, tx pgx.Tx, events []operations.Event) error {
 	for _, ev := range events {
 		if ev.ToState == nil {
@@ -207,13 +210,15 @@ func (d *Desk) openOperation(ctx context.Context, tx pgx.Tx, ev operations.Event
 	_, err = tx.Exec(ctx, `
 		INSERT INTO escalations (tenant_id, escalation_id, subject, trigger, queue, case_id, order_id, amount_cents, currency,
 			operation_id, policy_version, evidence, opened_by, due_at)
-		SELECT o.tenant_id, $3::text::uuid, 'operation', $4, $5, a.case_id, o.order_id, o.amount_cents, o.currency, o.operation_id, $6,
+		SELECT o.tenant_id, $3::text::uuid, 'operation', $4, $5, a.case_id, o.order_id, o.amount_cents, o.currency,
+			o.operation_id, $6,
 			jsonb_build_object('cause', $7::text), 'refundd', clock_timestamp() + $8::interval
 		FROM refund_operations o
 		LEFT JOIN refund_authorizations a ON a.tenant_id = o.tenant_id AND a.operation_id = o.operation_id
 		WHERE o.tenant_id = $1 AND o.operation_id = $2
 		ON CONFLICT DO NOTHING`,
-		ev.TenantID, ev.OperationID, id, TriggerAttention, p.DefaultQueue, p.Version, ev.Detail["failure_code"], p.within(p.DefaultQueue))
+		ev.TenantID, ev.OperationID, id, TriggerAttention, p.DefaultQueue, p.Version, ev.Detail["failure_code"],
+		p.within(p.DefaultQueue))
 	if err != nil {
 		return fmt.Errorf("open escalation of an operation: %w", err)
 	}
@@ -226,7 +231,8 @@ func closeOperation(ctx context.Context, tx pgx.Tx, ev operations.Event) error {
 		by = *ev.Actor
 	}
 	_, err := tx.Exec(ctx, `UPDATE escalations SET state = 'closed', closed_at = clock_timestamp(), closed_by = $3
-		WHERE tenant_id = $1 AND operation_id = $2 AND subject = 'operation' AND state = 'open'`, ev.TenantID, ev.OperationID, by)
+		WHERE tenant_id = $1 AND operation_id = $2 AND subject = 'operation' AND state = 'open'`,
+		ev.TenantID, ev.OperationID, by)
 	if err != nil {
 		return fmt.Errorf("close escalation of an operation: %w", err)
 	}

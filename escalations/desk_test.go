@@ -118,7 +118,8 @@ func TestDecide_AnApproval_IsMintedOnceAndToldAgain(t *testing.T) {
 		t.Errorf("operation ids %v and %v", first.OperationID, again.OperationID)
 	}
 	b.approvals(1)
-	if by := b.count(`SELECT count(*) FROM refund_authorizations WHERE approved_by = 'policy:test-1' AND case_id = 'C1' AND amount_cents = 4000`); by != 1 {
+	if by := b.count(`SELECT count(*) FROM refund_authorizations
+		WHERE approved_by = 'policy:test-1' AND case_id = 'C1' AND amount_cents = 4000`); by != 1 {
 		t.Error("the authorization is not the policy's")
 	}
 }
@@ -135,7 +136,8 @@ func TestDecide_AnotherAmountOrASecondRefund_IsEscalatedOnce(t *testing.T) {
 	}
 	b.want(asks("C1", "O0", 1000), "approved again")
 	// An approval that people made counts as much as one of the policy's.
-	b.exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
+	b.exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency,
+		approved_by)
 		VALUES ($1, 'by-hand', 'C2', 'O1', 100, 'EUR', 'ann')`, tenant)
 	b.want(asks("C2", "O1", 1000), "repeated_request")
 	b.approvals(2)
@@ -187,7 +189,8 @@ func TestDecide_AnOpenOperation_IsEscalated(t *testing.T) {
 // operation writes one of a provider's.
 func (b *bundle) operation(id, orderID, state string) {
 	b.t.Helper()
-	b.exec(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+	b.exec(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+			currency, state,
 			provider, provider_key, provider_key_expires_at, attempts)
 		VALUES ($1, $2::text, $3, gen_random_uuid(), $4, 100, 'EUR', $5, 'simulator', $2::text, 'infinity', 1)`,
 		tenant, id, operations.Fingerprint(orderID, 100), orderID, state)
@@ -195,7 +198,8 @@ func (b *bundle) operation(id, orderID, state string) {
 
 func TestDecide_UnknownOrders_AreNotFoundAndStoreNothing(t *testing.T) {
 	b := newBundle(t)
-	for _, r := range []escalations.Request{asks("C1", "nowhere", 1), {TenantID: "other", KeyID: "k", CaseID: "C1", OrderID: "O0", AmountCents: 1}} {
+	for _, r := range []escalations.Request{asks("C1", "nowhere", 1),
+		{TenantID: "other", KeyID: "k", CaseID: "C1", OrderID: "O0", AmountCents: 1}} {
 		if _, err := b.Decide(t.Context(), r); !errors.Is(err, operations.ErrOrderNotFound) {
 			t.Errorf("%+v: %v", r, err)
 		}
@@ -213,7 +217,8 @@ func TestPreview_AnswersTheDecisionAndStoresNothing(t *testing.T) {
 			t.Errorf("%+v, %v", p, err)
 		}
 	}
-	if n := b.count(`SELECT (SELECT count(*) FROM refund_requests) + (SELECT count(*) FROM escalations) + (SELECT count(*) FROM refund_authorizations)`); n != 0 {
+	if n := b.count(`SELECT (SELECT count(*) FROM refund_requests) + (SELECT count(*) FROM escalations) +
+		(SELECT count(*) FROM refund_authorizations)`); n != 0 {
 		t.Errorf("%d rows", n)
 	}
 	b.want(asks("C1", "O0", 1000), "approved")
@@ -301,7 +306,8 @@ func TestApprove_ManyAtOnce_EndInOneDecision(t *testing.T) {
 		minted := b.count(`SELECT count(*) FROM refund_authorizations`) - before
 		if e.State == escalations.StateApproved && (minted != 1 || ends[0].Load() != 4 || ends[1].Load() != 0) ||
 			e.State == escalations.StateDeclined && (minted != 0 || ends[1].Load() != 2 || ends[0].Load() != 0) {
-			t.Errorf("%s: %d minted, %d approved, %d declined, %d refused", e.State, minted, ends[0].Load(), ends[1].Load(), ends[2].Load())
+			t.Errorf("%s: %d minted, %d approved, %d declined, %d refused", e.State, minted, ends[0].Load(), ends[1].Load(),
+				ends[2].Load())
 		}
 		if e.State == escalations.StateDeclined {
 			declined++
@@ -329,13 +335,15 @@ func TestApprove_WhatIsNotApprovable(t *testing.T) {
 	if err != nil || e.OperationID == nil || e.State != escalations.StateApproved {
 		t.Fatalf("%+v, %v", e, err)
 	}
-	if again, err := b.Approve(t.Context(), verdict(own, "key-bob")); err != nil || diff(again.OperationID, e.OperationID) {
+	if again, err := b.Approve(t.Context(), verdict(own, "key-bob")); err != nil ||
+		diff(again.OperationID, e.OperationID) {
 		t.Errorf("%+v, %v", again, err)
 	}
 	if a := b.want(asks("C1", "O0", 9000), "beyond_limit again"); diff(a.OperationID, e.OperationID) {
 		t.Errorf("the requester is not told of the approval: %+v", a)
 	}
-	handed, _, err := b.HandOver(t.Context(), escalations.Handoff{TenantID: tenant, KeyID: "key-agent", CaseID: "C1", Trigger: "tool_failure"})
+	handed, _, err := b.HandOver(t.Context(),
+		escalations.Handoff{TenantID: tenant, KeyID: "key-agent", CaseID: "C1", Trigger: "tool_failure"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,11 +351,12 @@ func TestApprove_WhatIsNotApprovable(t *testing.T) {
 	if _, err := b.Decline(t.Context(), verdict(handed.ID, "key-ann")); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.Approve(t.Context(), verdict("00000000-0000-0000-0000-000000000000", "key-ann")); !errors.Is(err, escalations.ErrNotFound) {
-		t.Error(err)
-	}
-	if _, err := b.Approve(t.Context(), escalations.Verdict{TenantID: "other", EscalationID: own, KeyID: "key"}); !errors.Is(err, escalations.ErrNotFound) {
-		t.Error(err)
+	for _, v := range []escalations.Verdict{
+		verdict("00000000-0000-0000-0000-000000000000", "key-ann"), {TenantID: "other", EscalationID: own, KeyID: "key"},
+	} {
+		if _, err := b.Approve(t.Context(), v); !errors.Is(err, escalations.ErrNotFound) {
+			t.Errorf("%+v: %v", v, err)
+		}
 	}
 }
 
@@ -389,7 +398,8 @@ func TestOnEvents_AnOperationsCase_OpensAndClosesWithIt(t *testing.T) {
 	if err := json.Unmarshal(found[0].Evidence, &evidence); err != nil || evidence.Cause != "outcome_overdue" {
 		t.Errorf("%s, %v", found[0].Evidence, err)
 	}
-	for _, act := range []func(context.Context, escalations.Verdict) (escalations.Escalation, error){b.Approve, b.Decline} {
+	for _, act := range []func(context.Context, escalations.Verdict) (escalations.Escalation, error){b.Approve,
+		b.Decline} {
 		if _, err := act(t.Context(), verdict(found[0].ID, "key-ann")); !errors.Is(err, escalations.ErrNotApprovable) {
 			t.Error(err)
 		}
@@ -405,7 +415,8 @@ func TestHandOver_CarriesWhatWasAskedTriedAndFound(t *testing.T) {
 	b.want(asks("C1", "O0", 1000), "approved")
 	b.operation("K", "O0", "reserved")
 	order, summary := "O0", "The customer\nasked twice."
-	h := escalations.Handoff{TenantID: tenant, KeyID: "key-agent", CaseID: "C1", OrderID: &order, Trigger: "asked_for_human", Summary: &summary}
+	h := escalations.Handoff{TenantID: tenant, KeyID: "key-agent", CaseID: "C1", OrderID: &order,
+		Trigger: "asked_for_human", Summary: &summary}
 	e, isNew, err := b.HandOver(t.Context(), h)
 	if err != nil || !isNew || e.Queue != "people" || *e.Summary != summary {
 		t.Fatalf("%+v, %t, %v", e, isNew, err)

@@ -117,7 +117,8 @@ var (
 
 const maxAmount = 9007199254740991 // of the contract: 2^53 - 1
 
-// faults are what makes a policy undecided or wrong. Overlaps are faults: two rules that cover one request decide nothing.
+// faults are what makes a policy undecided or wrong. Overlaps are faults: two rules that cover one request decide
+// nothing.
 func (p *Policy) faults() []error {
 	var faults []error
 	say := func(bad bool, format string, args ...any) {
@@ -172,7 +173,8 @@ func (p *Policy) ruleFaults(say func(bool, string, ...any), i int, r Rule) {
 	for _, c := range r.Currencies {
 		say(!currencyForm.MatchString(c), "%s: %q is no currency code of ISO 4217", name, c)
 	}
-	for what, cents := range map[string]int64{"max_amount_cents": r.MaxAmount, "max_case_cents": r.MaxCase, "max_order_cents": r.MaxOrder} {
+	for what, cents := range map[string]int64{"max_amount_cents": r.MaxAmount, "max_case_cents": r.MaxCase,
+		"max_order_cents": r.MaxOrder} {
 		say(cents < 1 || cents > maxAmount, "%s: %s is not 1 to %d", name, what, int64(maxAmount))
 	}
 	if r.BeyondQueue != "" {
@@ -180,7 +182,8 @@ func (p *Policy) ruleFaults(say func(bool, string, ...any), i int, r Rule) {
 	}
 }
 
-// Overlaps are the requests that several rules cover, each in a sentence: such a request is not approved by any of them.
+// Overlaps are the requests that several rules cover, each in a sentence: such a request is not approved by any of
+// them.
 func (p *Policy) Overlaps() []string {
 	var overlaps []string
 	for i, a := range p.Rules {

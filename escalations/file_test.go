@@ -10,15 +10,16 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// bad are policies with a fault each: what is replaced in the sample, by what, and a word of the sentence that says so. Where
-// schema is set, the JSON schema refuses it as well; what relates members is beyond a schema.
+// bad are policies with a fault each: what is replaced in the sample, by what, and a word of the sentence that says so.
+// Where schema is set, the JSON schema refuses it as well; what relates members is beyond a schema.
 var bad = map[string]struct {
 	old, new, says string
 	schema         bool
 }{
-	"an unknown member":           {"human_queue:", "mood_queue: people\nhuman_queue:", "mood_queue", true},
-	"a member of a rule's":        {"    within: 720h", "    sentiment: bad\n    within: 720h", "sentiment", true},
-	"a duplicate member":          {"human_queue: people", "human_queue: people\nhuman_queue: people", "human_queue", false},
+	"an unknown member":    {"human_queue:", "mood_queue: people\nhuman_queue:", "mood_queue", true},
+	"a member of a rule's": {"    within: 720h", "    sentiment: bad\n    within: 720h", "sentiment", true},
+	"a duplicate member": {"human_queue: people", "human_queue: people\nhuman_queue: people", "human_queue",
+		false},
 	"no version":                  {`version: "2026-12-01"`, `version: ""`, "version", true},
 	"a version of two words":      {`version: "2026-12-01"`, `version: "a b"`, "version", true},
 	"a queue that is not there":   {"default_queue: refunds", "default_queue: refund", `no queue "refund"`, false},
@@ -28,14 +29,17 @@ var bad = map[string]struct {
 	"an amount with a fraction":   {"max_amount_cents: 5000", "max_amount_cents: 50.5", "50.5", true},
 	"an amount of nothing":        {"max_amount_cents: 1000", "max_amount_cents: 0", "max_amount_cents", true},
 	"an amount as text":           {"max_amount_cents: 1000", "max_amount_cents: a lot", "a lot", true},
-	"an amount beyond the limit":  {"max_amount_cents: 1000", "max_amount_cents: 9007199254740992", "max_amount_cents", true},
+	"an amount beyond the limit": {"max_amount_cents: 1000", "max_amount_cents: 9007199254740992", "max_amount_cents",
+		true},
 	"no duration":                 {"within: 720h", "within: a month", "duration", true},
 	"a negative duration":         {"look_within: 8h", "look_within: -8h", "duration", true},
 	"an id twice":                 {"- id: late", "- id: damaged", "taken", false},
 	"no reason":                   {"reason_codes: [late]", "reason_codes: []", "reason_codes", true},
 	"a currency in small letters": {"currencies: [EUR]", "currencies: [eur]", "ISO 4217", true},
-	"an overlap":                  {"reason_codes: [late]", "reason_codes: [late, damaged]", "rules damaged and late overlap: both cover damaged in EUR", false},
-	"two documents":               {"    max_amount_cents: 1000\n", "    max_amount_cents: 1000\n---\nversion: b\n", "more than one", false},
+	"an overlap": {"reason_codes: [late]", "reason_codes: [late, damaged]",
+		"rules damaged and late overlap: both cover damaged in EUR", false},
+	"two documents": {"    max_amount_cents: 1000\n", "    max_amount_cents: 1000\n---\nversion: b\n",
+		"more than one", false},
 }
 
 func TestReadPolicy_ClearErrors(t *testing.T) {
@@ -53,7 +57,8 @@ func TestReadPolicy_ClearErrors(t *testing.T) {
 			}
 		})
 	}
-	for name, text := range map[string]string{"empty": "", "a list": "[]", "binary": "\x00\x01", "not UTF-8": "version: \xff", "endless": strings.Repeat("#\n", maxPolicy)} {
+	for name, text := range map[string]string{"empty": "", "a list": "[]", "binary": "\x00\x01",
+		"not UTF-8": "version: \xff", "endless": strings.Repeat("#\n", maxPolicy)} {
 		if _, err := ReadPolicy(strings.NewReader(text)); err == nil {
 			t.Errorf("%s: no error", name)
 		}

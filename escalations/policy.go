@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Policy is what may be approved without a person, and who looks at everything else. It is read from a file (ReadPolicy) and
-// never changed: another version of it is another Policy.
+// Policy is what may be approved without a person, and who looks at everything else. It is read from a file
+// (ReadPolicy) and never changed: another version of it is another Policy.
 type Policy struct {
 	Version      string
 	Queues       map[string]time.Duration // by name: how soon somebody looks
@@ -17,7 +17,8 @@ type Policy struct {
 	Rules        []Rule
 }
 
-// Rule is an authority to approve: what it covers, and how far it goes. Amounts are minor units of the request's currency.
+// Rule is an authority to approve: what it covers, and how far it goes. Amounts are minor units of the request's
+// currency.
 type Rule struct {
 	ID          string
 	ReasonCodes []string
@@ -54,7 +55,8 @@ func Categories() []Category {
 	}
 }
 
-// Facts are all that a decision is made of. What a customer wrote, how it sounds, and how sure a model is are not among them.
+// Facts are all that a decision is made of. What a customer wrote, how it sounds, and how sure a model is are not among
+// them.
 type Facts struct {
 	AskedForHuman  bool
 	Categories     []Category
@@ -98,8 +100,8 @@ type Decision struct {
 	PolicyVersion string
 }
 
-// Decide applies the policy to the facts. The same facts always give the same decision. The order: an explicit wish for a
-// person, a category, coverage, the authority and what stands in its way; only what passes all of them is approved.
+// Decide applies the policy to the facts. The same facts always give the same decision. The order: an explicit wish for
+// a person, a category, coverage, the authority and what stands in its way; only what passes all of them is approved.
 func (p *Policy) Decide(f Facts) Decision {
 	d := Decision{PolicyVersion: p.Version}
 	if f.AskedForHuman {
@@ -139,13 +141,14 @@ func (p *Policy) covering(f Facts) []Rule {
 	return covering
 }
 
-// refuses returns what stands in the way of an approval; empty where nothing does. Sums are compared by what is left, so that
-// none wraps.
+// refuses returns what stands in the way of an approval; empty where nothing does. Sums are compared by what is left,
+// so that none wraps.
 func (r Rule) refuses(f Facts) Trigger {
 	switch {
 	case f.Repeated:
 		return TriggerRepeated
-	case f.AmountCents > r.MaxAmount, f.AmountCents > r.MaxCase-f.CaseCents, f.CaseMixed, f.AmountCents > r.MaxOrder-f.OrderCents:
+	case f.AmountCents > r.MaxAmount, f.AmountCents > r.MaxCase-f.CaseCents, f.CaseMixed,
+		f.AmountCents > r.MaxOrder-f.OrderCents:
 		return TriggerLimit
 	case r.Within > 0 && f.OrderAge > r.Within:
 		return TriggerWindow

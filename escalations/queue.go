@@ -25,7 +25,8 @@ type Handoff struct {
 	Summary  *string // what the agent has to say of it, for people
 }
 
-// HandOver puts a case in front of people, and reports whether that is new: for the same trigger there is one at a time.
+// HandOver puts a case in front of people, and reports whether that is new: for the same trigger there is one at a
+// time.
 func (d *Desk) HandOver(ctx context.Context, h Handoff) (Escalation, bool, error) {
 	p := d.policy.Load()
 	id, err := newID()
@@ -35,7 +36,8 @@ func (d *Desk) HandOver(ctx context.Context, h Handoff) (Escalation, bool, error
 	var isNew bool
 	e, err := pgtx.InTx(ctx, d.pool, func(tx *pgtx.Tx) (e Escalation, err error) {
 		e, isNew, err = d.open(ctx, tx, p, Escalation{
-			TenantID: h.TenantID, ID: id, Subject: SubjectHandoff, Trigger: h.Trigger, Queue: p.queueOf(h.Trigger), CaseID: &h.CaseID,
+			TenantID: h.TenantID, ID: id, Subject: SubjectHandoff, Trigger: h.Trigger, Queue: p.queueOf(h.Trigger),
+			CaseID:  &h.CaseID,
 			OrderID: h.OrderID, Summary: h.Summary, Evidence: []byte(`{}`), OpenedBy: h.KeyID,
 		})
 		return e, err
@@ -56,24 +58,26 @@ type Verdict struct {
 	Note         *string
 }
 
-// Approve approves a request: it mints the authorization in the transaction that closes the case. Again it answers the same.
-// What is no open request, what the order cannot cover any more, and what the requester's own key asks for is ErrNotApprovable.
+// Approve approves a request: it mints the authorization in the transaction that closes the case. Again it answers the
+// same. What is no open request, what the order cannot cover any more, and what the requester's own key asks for is
+// ErrNotApprovable.
 func (d *Desk) Approve(ctx context.Context, v Verdict) (Escalation, error) {
-	return d.conclude(ctx, v, StateApproved, func(ctx context.Context, tx pgx.Tx, e Escalation, refundable int64) (*string, error) {
-		if e.Subject != SubjectRequest || e.OpenedBy == v.KeyID || *e.AmountCents > refundable {
-			return nil, ErrNotApprovable
-		}
-		by := v.KeyID
-		if v.DecidedBy != nil {
-			by = *v.DecidedBy
-		}
-		f := Facts{AmountCents: *e.AmountCents, Currency: *e.Currency}
-		return mint(ctx, tx, e.TenantID, f, *e.CaseID, *e.OrderID, by, deref(e.ReasonCode))
-	})
+	return d.conclude(ctx, v, StateApproved,
+		func(ctx context.Context, tx pgx.Tx, e Escalation, refundable int64) (*string, error) {
+			if e.Subject != SubjectRequest || e.OpenedBy == v.KeyID || *e.AmountCents > refundable {
+				return nil, ErrNotApprovable
+			}
+			by := v.KeyID
+			if v.DecidedBy != nil {
+				by = *v.DecidedBy
+			}
+			f := Facts{AmountCents: *e.AmountCents, Currency: *e.Currency}
+			return mint(ctx, tx, e.TenantID, f, *e.CaseID, *e.OrderID, by, deref(e.ReasonCode))
+		})
 }
 
-// Decline ends a request or a handed-over case without an approval. Again it answers the same. An operation's escalation ends
-// with its operation: ErrNotApprovable.
+// Decline ends a request or a handed-over case without an approval. Again it answers the same. An operation's
+// escalation ends with its operation: ErrNotApprovable.
 func (d *Desk) Decline(ctx context.Context, v Verdict) (Escalation, error) {
 	return d.conclude(ctx, v, StateDeclined, func(_ context.Context, _ pgx.Tx, e Escalation, _ int64) (*string, error) {
 		if e.Subject == SubjectOperation {
@@ -83,7 +87,8 @@ func (d *Desk) Decline(ctx context.Context, v Verdict) (Escalation, error) {
 	})
 }
 
-// conclude ends a case once. It locks the order, where there is one, and then the case, and decides on what it then reads.
+// conclude ends a case once. It locks the order, where there is one, and then the case, and decides on what it then
+// reads.
 func (d *Desk) conclude(ctx context.Context, v Verdict, to State,
 	decide func(context.Context, pgx.Tx, Escalation, int64) (*string, error),
 ) (Escalation, error) {
@@ -94,9 +99,11 @@ func (d *Desk) conclude(ctx context.Context, v Verdict, to State,
 		if err != nil {
 			return seen, err
 		}
-		refundable, err := lockOrder(ctx, tx, seen)
-		if err != nil {
-			return seen, err
+		var order lockedOrder // of a case without one, or with one that does not exist, nothing
+		if seen.OrderID != nil {
+			if order, err = lockOrder(ctx, tx, v.TenantID, *seen.OrderID); err != nil && !errors.Is(err, operations.ErrOrderNotFound) {
+				return seen, err
+			}
 		}
 		e, err := find(ctx, tx, v.TenantID, v.EscalationID, true)
 		switch {
@@ -107,7 +114,7 @@ func (d *Desk) conclude(ctx context.Context, v Verdict, to State,
 		case e.State != StateOpen:
 			return e, ErrNotApprovable
 		}
-		operationID, err := decide(ctx, tx, e, refundable)
+		operationID, err := decide(ctx, tx, e, order.Refundable)
 		if err != nil {
 			return e, err
 		}
@@ -121,21 +128,9 @@ func (d *Desk) conclude(ctx context.Context, v Verdict, to State,
 	return e, err
 }
 
-// lockOrder locks the order of a case and returns what it can still give back; of a case without an order, nothing.
-func lockOrder(ctx context.Context, tx pgx.Tx, e Escalation) (refundable int64, err error) {
-	if e.OrderID == nil {
-		return 0, nil
-	}
-	err = tx.QueryRow(ctx, `SELECT captured_cents - refunded_cents FROM orders WHERE tenant_id = $1 AND order_id = $2 FOR NO KEY UPDATE`,
-		e.TenantID, *e.OrderID).Scan(&refundable)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // a handed-over case may name an order that does not exist
-		return 0, fmt.Errorf("lock order: %w", err)
-	}
-	return refundable, nil
-}
-
 func end(ctx context.Context, tx pgx.Tx, v Verdict, to State, operationID *string) (Escalation, error) {
-	e, err := one(collect(tx.Query(ctx, `UPDATE escalations e SET state = $3, closed_at = clock_timestamp(), closed_by = $4, decided_by = $5,
+	e, err := one(collect(tx.Query(ctx,
+		`UPDATE escalations e SET state = $3, closed_at = clock_timestamp(), closed_by = $4, decided_by = $5,
 			decision_note = $6, operation_id = coalesce($7, e.operation_id)
 		WHERE e.tenant_id = $1 AND e.escalation_id = $2::text::uuid AND e.state = 'open' RETURNING `+escalationColumns,
 		v.TenantID, v.EscalationID, to, v.KeyID, v.DecidedBy, v.Note, operationID)))

@@ -42,9 +42,9 @@ type Answer struct {
 	Preview     bool // nothing was stored
 }
 
-// Decide decides a request, and stores the decision with what follows of it: an authorization, or an escalation. The same
-// request again is answered the first decision; a wish for a person and a category are never answered by an older decision
-// that lacked them. Errors are operations.ErrOrderNotFound and those of transactions.
+// Decide decides a request, and stores the decision with what follows of it: an authorization, or an escalation. The
+// same request again is answered the first decision; a wish for a person and a category are never answered by an older
+// decision that lacked them. Errors are operations.ErrOrderNotFound and those of transactions.
 func (d *Desk) Decide(ctx context.Context, r Request) (Answer, error) {
 	p := d.policy.Load()
 	a, err := pgtx.InTx(ctx, d.pool, func(tx *pgtx.Tx) (Answer, error) { return d.decide(ctx, tx, p, r) })
@@ -68,7 +68,8 @@ func (d *Desk) Preview(ctx context.Context, r Request) (Answer, error) {
 			return a, err
 		}
 		return Answer{
-			Decision: p.Decide(f), CaseID: r.CaseID, OrderID: r.OrderID, AmountCents: r.AmountCents, Currency: f.Currency, Preview: true,
+			Decision: p.Decide(f), CaseID: r.CaseID, OrderID: r.OrderID, AmountCents: r.AmountCents, Currency: f.Currency,
+			Preview: true,
 		}, nil
 	})
 }
@@ -91,9 +92,11 @@ func (d *Desk) decide(ctx context.Context, tx pgx.Tx, p *Policy, r Request) (Ans
 	if first != nil && first.answers(r) {
 		return d.answered(ctx, tx, r, *first)
 	}
-	a := Answer{Decision: p.Decide(f), CaseID: r.CaseID, OrderID: r.OrderID, AmountCents: r.AmountCents, Currency: f.Currency}
+	a := Answer{Decision: p.Decide(f), CaseID: r.CaseID, OrderID: r.OrderID, AmountCents: r.AmountCents,
+		Currency: f.Currency}
 	if a.Approved {
-		if a.OperationID, err = mint(ctx, tx, r.TenantID, f, r.CaseID, r.OrderID, "policy:"+p.Version, r.ReasonCode); err != nil {
+		by := "policy:" + p.Version
+		if a.OperationID, err = mint(ctx, tx, r.TenantID, f, r.CaseID, r.OrderID, by, r.ReasonCode); err != nil {
 			return Answer{}, err
 		}
 	} else if err = d.escalate(ctx, tx, p, r, f, &a, first != nil); err != nil {
@@ -105,8 +108,8 @@ func (d *Desk) decide(ctx context.Context, tx pgx.Tx, p *Policy, r Request) (Ans
 	return a, err
 }
 
-// escalate opens the case of a request. One that an older decision stands beside, for the same amount, is handed over: what was
-// approved may be executed meanwhile, and a person is asked for all the same.
+// escalate opens the case of a request. One that an older decision stands beside, for the same amount, is handed over:
+// what was approved may be executed meanwhile, and a person is asked for all the same.
 func (d *Desk) escalate(ctx context.Context, tx pgx.Tx, p *Policy, r Request, f Facts, a *Answer, again bool) error {
 	id, err := newID()
 	if err != nil {
@@ -117,8 +120,9 @@ func (d *Desk) escalate(ctx context.Context, tx pgx.Tx, p *Policy, r Request, f 
 		return fmt.Errorf("write evidence: %w", err)
 	}
 	e := Escalation{
-		TenantID: r.TenantID, ID: id, Subject: SubjectRequest, Trigger: a.Trigger, Queue: a.Queue, CaseID: &r.CaseID, OrderID: &r.OrderID,
-		AmountCents: &r.AmountCents, Currency: &f.Currency, ReasonCode: &r.ReasonCode, Evidence: asked, OpenedBy: r.KeyID,
+		TenantID: r.TenantID, ID: id, Subject: SubjectRequest, Trigger: a.Trigger, Queue: a.Queue, CaseID: &r.CaseID,
+		OrderID: &r.OrderID, AmountCents: &r.AmountCents, Currency: &f.Currency, ReasonCode: &r.ReasonCode,
+		Evidence: asked, OpenedBy: r.KeyID,
 	}
 	if a.Rule != "" {
 		e.Rule = &a.Rule
@@ -137,14 +141,22 @@ func (d *Desk) escalate(ctx context.Context, tx pgx.Tx, p *Policy, r Request, f 
 // asked is what was asked, in words of the contract.
 func (f Facts) asked(r Request) map[string]any {
 	return map[string]any{
-		"amount_cents": r.AmountCents, "currency": f.Currency, "reason_code": r.ReasonCode, "asked_for_human": r.AskedForHuman,
-		"categories": append([]Category{}, r.Categories...), "approved_in_case_cents": f.CaseCents, "approved_for_order_cents": f.OrderCents,
-		"refundable_cents": f.Refundable, "order_age_hours": int64(f.OrderAge.Hours()), "open_operations": f.OpenOperations,
-		"repeated": f.Repeated,
+		"amount_cents":             r.AmountCents,
+		"currency":                 f.Currency,
+		"reason_code":              r.ReasonCode,
+		"asked_for_human":          r.AskedForHuman,
+		"categories":               append([]Category{}, r.Categories...),
+		"approved_in_case_cents":   f.CaseCents,
+		"approved_for_order_cents": f.OrderCents,
+		"refundable_cents":         f.Refundable,
+		"order_age_hours":          int64(f.OrderAge.Hours()),
+		"open_operations":          f.OpenOperations,
+		"repeated":                 f.Repeated,
 	}
 }
 
-// lockCase makes the decisions of one case wait for one another, before any order is locked: their sums are of the case.
+// lockCase makes the decisions of one case wait for one another, before any order is locked: their sums are of the
+// case.
 func lockCase(ctx context.Context, tx pgx.Tx, tenantID, caseID string) error {
 	_, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock(hashtextextended($1 || '/' || $2, 72))`, tenantID, caseID)
 	if err != nil {
@@ -169,7 +181,8 @@ type decided struct {
 	Named         []string
 }
 
-// answers reports whether an older decision is that of the request: of the same amount, and of all that comes before policy.
+// answers reports whether an older decision is that of the request: of the same amount, and of all that comes before
+// policy.
 func (o decided) answers(r Request) bool {
 	if o.AmountCents != r.AmountCents || r.AskedForHuman && !o.Asked {
 		return false
@@ -204,20 +217,16 @@ func (d *Desk) answered(ctx context.Context, tx pgx.Tx, r Request, o decided) (A
 	return a, nil
 }
 
-// facts locks the order, and then reads, in new statements, what may have changed while it waited: the decision that there is
-// already, and what a decision is made of.
+// facts locks the order, and then reads, in new statements, what may have changed while it waited: the decision that
+// there is already, and what a decision is made of.
 func facts(ctx context.Context, tx pgx.Tx, r Request) (Facts, *decided, error) {
-	f := Facts{AskedForHuman: r.AskedForHuman, Categories: r.Categories, ReasonCode: r.ReasonCode, AmountCents: r.AmountCents}
-	err := tx.QueryRow(ctx, `SELECT currency, captured_cents - refunded_cents,
-			least(greatest(clock_timestamp() - greatest(created_at, '2000-01-01Z'), interval '0'), interval '36500 days')
-		FROM orders WHERE tenant_id = $1 AND order_id = $2 FOR NO KEY UPDATE`, r.TenantID, r.OrderID).
-		Scan(&f.Currency, &f.Refundable, &f.OrderAge)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return f, nil, operations.ErrOrderNotFound
-	case err != nil:
-		return f, nil, fmt.Errorf("lock order: %w", err)
+	f := Facts{AskedForHuman: r.AskedForHuman, Categories: r.Categories, ReasonCode: r.ReasonCode,
+		AmountCents: r.AmountCents}
+	order, err := lockOrder(ctx, tx, r.TenantID, r.OrderID)
+	if err != nil {
+		return f, nil, err
 	}
+	f.Currency, f.Refundable, f.OrderAge = order.Currency, order.Refundable, order.Age
 	first, err := firstDecision(ctx, tx, r)
 	if err != nil {
 		return f, nil, err
@@ -242,7 +251,8 @@ func facts(ctx context.Context, tx pgx.Tx, r Request) (Facts, *decided, error) {
 			EXISTS (SELECT FROM refund_authorizations a
 			 LEFT JOIN refund_operations o ON o.tenant_id = a.tenant_id AND o.operation_id = a.operation_id
 			 WHERE a.tenant_id = $1 AND a.case_id = $2 AND a.order_id = $3 AND `+counts+`)`,
-		r.TenantID, r.CaseID, r.OrderID, f.Currency).Scan(&f.CaseCents, &f.CaseMixed, &f.OrderCents, &f.OpenOperations, &approvedBefore)
+		r.TenantID, r.CaseID, r.OrderID, f.Currency).
+		Scan(&f.CaseCents, &f.CaseMixed, &f.OrderCents, &f.OpenOperations, &approvedBefore)
 	if err != nil {
 		return f, nil, fmt.Errorf("read facts: %w", err)
 	}
@@ -250,6 +260,29 @@ func facts(ctx context.Context, tx pgx.Tx, r Request) (Facts, *decided, error) {
 		f.Repeated = first.AmountCents != r.AmountCents
 	}
 	return f, first, nil
+}
+
+// lockedOrder is an order that nobody else refunds or approves meanwhile.
+type lockedOrder struct {
+	Currency   string
+	Refundable int64         // what it can still give back
+	Age        time.Duration // since it was registered, by the database's clock
+}
+
+// lockOrder locks an order as the engine does, or returns operations.ErrOrderNotFound.
+func lockOrder(ctx context.Context, tx pgx.Tx, tenantID, orderID string) (o lockedOrder, err error) {
+	err = tx.QueryRow(ctx, `
+		SELECT currency, captured_cents - refunded_cents,
+			least(greatest(clock_timestamp() - greatest(created_at, '2000-01-01Z'), interval '0'), interval '36500 days')
+		FROM orders WHERE tenant_id = $1 AND order_id = $2 FOR NO KEY UPDATE`, tenantID, orderID).
+		Scan(&o.Currency, &o.Refundable, &o.Age)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return o, operations.ErrOrderNotFound
+	}
+	if err != nil {
+		return o, fmt.Errorf("lock order: %w", err)
+	}
+	return o, nil
 }
 
 func firstDecision(ctx context.Context, tx pgx.Tx, r Request) (*decided, error) {
@@ -284,10 +317,11 @@ func store(ctx context.Context, tx pgx.Tx, r Request, f Facts, a Answer) (at tim
 	err = tx.QueryRow(ctx, `
 		INSERT INTO refund_requests (tenant_id, case_id, order_id, amount_cents, currency, reason_code, facts, decision, rule,
 			trigger, queue, policy_version, operation_id, escalation_id, requested_by)
-		VALUES ($1, $2, $3, $4, $5, $6, $7::jsonb, $8, nullif($9, ''), nullif($10, ''), nullif($11, ''), $12, $13, $14::text::uuid, $15)
+		VALUES ($1, $2, $3, $4, $5, $6, $7::jsonb, $8, nullif($9, ''), nullif($10, ''), nullif($11, ''), $12, $13,
+			$14::text::uuid, $15)
 		RETURNING created_at`,
-		r.TenantID, r.CaseID, r.OrderID, r.AmountCents, f.Currency, r.ReasonCode, told, decision, a.Rule, string(a.Trigger), a.Queue,
-		a.PolicyVersion, a.OperationID, escalation, r.KeyID).Scan(&at)
+		r.TenantID, r.CaseID, r.OrderID, r.AmountCents, f.Currency, r.ReasonCode, told, decision, a.Rule, string(a.Trigger),
+		a.Queue, a.PolicyVersion, a.OperationID, escalation, r.KeyID).Scan(&at)
 	if err != nil {
 		return at, fmt.Errorf("store decision: %w", err)
 	}
@@ -295,14 +329,16 @@ func store(ctx context.Context, tx pgx.Tx, r Request, f Facts, a Answer) (at tim
 }
 
 // mint approves the refund under a new operation id.
-func mint(ctx context.Context, tx pgx.Tx, tenantID string, f Facts, caseID, orderID, by, reason string) (*string, error) {
+func mint(ctx context.Context, tx pgx.Tx, tenantID string, f Facts, caseID, orderID, by,
+	reason string) (*string, error) {
 	id, err := newID()
 	if err != nil {
 		return nil, err
 	}
 	id = "rr-" + id
 	_, isNew, err := operations.AuthorizeIn(ctx, tx, operations.Approval{
-		TenantID: tenantID, OperationID: id, CaseID: caseID, OrderID: orderID, AmountCents: f.AmountCents, Currency: &f.Currency,
+		TenantID: tenantID, OperationID: id, CaseID: caseID, OrderID: orderID, AmountCents: f.AmountCents,
+		Currency:   &f.Currency,
 		ApprovedBy: by, Reason: &reason,
 	})
 	if err == nil && !isNew {

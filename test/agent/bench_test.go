@@ -11,8 +11,9 @@ import (
 	"refundd/test/harness"
 )
 
-// BenchmarkCall measures what the tools cost on top of HTTP: 16 callers ask for a refund that was executed already, in turns by the
-// client, by process_refund over HTTP, and over stdio. Each call of the tool is two of the service: the case's approvals, the refund.
+// BenchmarkCall measures what the tools cost on top of HTTP: 16 callers ask for a refund that was executed already, in
+// turns by the client, by process_refund over HTTP, and over stdio. Each call of the tool is two of the service: the
+// case's approvals, the refund.
 //
 //	go test -run '^$' -bench Call -benchtime 3000x -count 3 ./test/agent
 func BenchmarkCall(b *testing.B) {

@@ -12,8 +12,8 @@ import (
 	"refundd/test/harness"
 )
 
-// planted is a service full of secrets: in the environment, in what it connects to its database with, in its provider's words
-// and in another tenant's rows.
+// planted is a service full of secrets: in the environment, in what it connects to its database with, in its provider's
+// words and in another tenant's rows.
 type planted struct {
 	*harness.Tenant
 	*harness.Service
@@ -31,10 +31,12 @@ func plant(t *testing.T) *planted {
 	strangers := s.Tenant(t)
 	p.other = strangers.NewKey(agentScopes)
 	shared := harness.Fields{"email": "ann@example.com", "id": "cus-1"}
-	strangers.Exec(`WITH bought AS (INSERT INTO orders (tenant_id, order_id, currency, captured_cents, customer_id, customer_email)
+	strangers.Exec(`WITH bought AS (INSERT INTO orders (tenant_id, order_id, currency, captured_cents, customer_id,
+			customer_email)
 			VALUES ($1, $2 || '-order', 'EUR', 100, 'cus-1', 'ann@example.com') RETURNING *)
 		INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
-		SELECT tenant_id, $2 || '-operation', 'case-7', order_id, 100, currency, $2 FROM bought`, strangers.ID, harness.Canary)
+		SELECT tenant_id, $2 || '-operation', 'case-7', order_id, 100, currency, $2 FROM bought`,
+		strangers.ID, harness.Canary)
 	p.Pay(harness.Payment{OrderID: "A", Cents: 10000}, harness.Payment{OrderID: "B", Cents: 10000})
 	for _, order := range []string{"A", "B"} {
 		p.Client().Put(harness.OrderPath(order), harness.Fields{"customer": shared})
@@ -46,7 +48,8 @@ func plant(t *testing.T) *planted {
 	return p
 }
 
-// exercise calls every tool at once, in ways that are answered well and in ways that are not. What was paid is never said not to be.
+// exercise calls every tool at once, in ways that are answered well and in ways that are not. What was paid is never
+// said not to be.
 func (p *planted) exercise(m *model) (codes map[string]bool) {
 	calls := []struct {
 		tool string
@@ -55,7 +58,8 @@ func (p *planted) exercise(m *model) (codes map[string]bool) {
 		{"find_orders", args{"customer_email": "ann@example.com"}}, {"find_orders", args{"order_id": "nowhere"}},
 		{"check_refund", args{"case_id": "C", "order_id": "B", "amount_cents": 100, "reason_code": "damaged"}},
 		{"request_refund", args{"case_id": "C", "order_id": "B", "amount_cents": 100, "reason_code": "damaged"}},
-		{"process_refund", args{"case_id": "C"}}, {"process_refund", args{"case_id": "case-7"}}, {"process_refund", args{"case": "?"}},
+		{"process_refund", args{"case_id": "C"}}, {"process_refund", args{"case_id": "case-7"}},
+		{"process_refund", args{"case": "?"}},
 		{"process_refunds", args{"case_ids": []string{"case-7", "C", "none"}}}, {"get_refund", args{"case_id": "C"}},
 		{"get_refund", args{"case_id": "case-7"}}, {"escalate_to_human", args{"case_id": "C", "trigger": "tool_failure"}},
 	}
@@ -126,7 +130,8 @@ func TestCanary_NothingPlantedComesOut(t *testing.T) {
 func (p *planted) provoke(m *model) {
 	words := harness.Fields{"message": harness.Canary + " card 4242", "code": harness.Canary}
 	for i, fault := range []harness.Fields{
-		{"mode": "error_before", "status": 500}, {"mode": "error_before", "status": 401}, {"mode": "refuse"}, {"mode": "decline"},
+		{"mode": "error_before", "status": 500}, {"mode": "error_before", "status": 401}, {"mode": "refuse"},
+		{"mode": "decline"},
 		{"mode": "error_after", "status": 503},
 	} {
 		order, operation, caseID := fmt.Sprint("L", i), fmt.Sprint("rr-L", i), fmt.Sprint("case-L", i)
@@ -166,7 +171,8 @@ func (p *planted) rudely(m *model, endpoint string) {
 			p.t.Fatal(err)
 		}
 		r.Header = http.Header{
-			"Authorization": {"Bearer " + p.key}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"},
+			"Authorization": {"Bearer " + p.key}, "Content-Type": {"application/json"},
+			"Accept":   {"application/json, text/event-stream"},
 			"X-Secret": {harness.Canary + "-header"}, "Cookie": {"session=" + harness.Canary},
 		}
 		res, err := http.DefaultClient.Do(r)
@@ -186,7 +192,8 @@ func (p *planted) rudely(m *model, endpoint string) {
 func TestCanary_AnAddressThatLeadsNowhere(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{
-		"http://refundd:" + harness.Canary + "-password@127.0.0.1:1", "http://" + harness.Canary + ".invalid", "http://127.0.0.1:1/" + harness.Canary,
+		"http://refundd:" + harness.Canary + "-password@127.0.0.1:1", "http://" + harness.Canary + ".invalid",
+		"http://127.0.0.1:1/" + harness.Canary,
 	} {
 		t.Run(address, func(t *testing.T) {
 			t.Parallel()

@@ -52,9 +52,9 @@ func (d *dice) roll(n int) int {
 	return d.IntN(n)
 }
 
-// A model that re-issues calls, rewords reasons, changes amounts, drops answers, calls in parallel, cancels and gives up, over a
-// network that loses answers, to a service whose provider fails in every way: the provider's books show each approved refund at
-// most once and no other, and no answer was untrue.
+// A model that re-issues calls, rewords reasons, changes amounts, drops answers, calls in parallel, cancels and gives
+// up, over a network that loses answers, to a service whose provider fails in every way: the provider's books show each
+// approved refund at most once and no other, and no answer was untrue.
 func TestLoop_AModelThatNeverLearns_MovesNoMoneyTwice(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -82,14 +82,16 @@ func TestLoop_AModelThatNeverLearns_MovesNoMoneyTwice(t *testing.T) {
 }
 
 func newStage(t *testing.T) *stage {
-	service := harness.NewPaying(t, "--provider-timeout", "700ms", "--lease", "3s", "--listing-lag", "100ms", "--provider-breaker-failures", "1000000",
+	service := harness.NewPaying(t, "--provider-timeout", "700ms", "--lease", "3s", "--listing-lag", "100ms",
+		"--provider-breaker-failures", "1000000",
 		"--policy", policyFile(t))
 	service.AddServer(t)
 	service.AddServer(t)
 	s := &stage{Tenant: service.Tenant(t), t: t, service: service, random: newDice(t), moved: map[string]string{}}
 	s.key = s.NewKey(agentScopes)
 	for _, server := range service.Servers {
-		network := harness.NewLossy(t, server.URL, func() (bool, bool) { return s.random.roll(30) == 0, s.random.roll(12) == 0 })
+		network := harness.NewLossy(t, server.URL,
+			func() (bool, bool) { return s.random.roll(30) == 0, s.random.roll(12) == 0 })
 		s.endpoints = append(s.endpoints, serveTools(t, network.URL))
 	}
 	return s
@@ -98,9 +100,11 @@ func newStage(t *testing.T) *stage {
 // misbehave gives the provider another mood.
 func (s *stage) misbehave() {
 	s.service.Simulator.Heal()
-	moods := []string{"error_before", "error_after", "drop_before", "drop_after", "decline", "pending", "refuse", "lookup_down", "hang"}
+	moods := []string{"error_before", "error_after", "drop_before", "drop_after", "decline", "pending", "refuse",
+		"lookup_down", "hang"}
 	for range 2 {
-		s.service.Simulator.Fault(moods[s.random.roll(len(moods))], harness.Times(1+s.random.roll(4)), harness.After(200*time.Millisecond))
+		s.service.Simulator.Fault(moods[s.random.roll(len(moods))], harness.Times(1+s.random.roll(4)),
+			harness.After(200*time.Millisecond))
 	}
 }
 
@@ -109,7 +113,8 @@ func (s *stage) converse(m *model, id string) {
 	s.Pay(harness.Payment{OrderID: id, Cents: 10000})
 	amounts, reasons := []int64{1000, 1000, 1000, 2500, 6000}, []string{"damaged", "damaged", "damaged", "bored"}
 	wish := func() args {
-		return args{"case_id": id, "order_id": id, "amount_cents": amounts[s.random.roll(len(amounts))], "reason_code": reasons[s.random.roll(len(reasons))],
+		return args{"case_id": id, "order_id": id, "amount_cents": amounts[s.random.roll(len(amounts))],
+			"reason_code":     reasons[s.random.roll(len(reasons))],
 			"asked_for_human": s.random.roll(40) == 0}
 	}
 	var parallel sync.WaitGroup
@@ -131,7 +136,8 @@ func (s *stage) converse(m *model, id string) {
 			s.issue(m, "process_refunds", args{"case_ids": []string{id, "nobody's"}})
 		case 6:
 			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+s.random.roll(300))*time.Millisecond)
-			_, _ = m.try(ctx, "process_refund", args{"case_id": id, "amount_cents": amounts[s.random.roll(len(amounts))]}) // the answer is dropped
+			guess := args{"case_id": id, "amount_cents": amounts[s.random.roll(len(amounts))]}
+			_, _ = m.try(ctx, "process_refund", guess) // the answer is dropped
 			s.calls.Add(1)
 			cancel()
 		default:
@@ -177,7 +183,8 @@ func (s *stage) judge() {
 		cents               int64
 	}
 	approved := map[string]approval{} // by the provider's key
-	rows, err := s.service.DB.Owner.Query(s.t.Context(), `SELECT operation_id, case_id, amount_cents FROM refund_authorizations WHERE tenant_id = $1`, s.ID)
+	rows, err := s.service.DB.Owner.Query(s.t.Context(),
+		`SELECT operation_id, case_id, amount_cents FROM refund_authorizations WHERE tenant_id = $1`, s.ID)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -215,7 +222,8 @@ func (s *stage) judge() {
 		s.t.Errorf("nothing was tried: %d conversations, %d refunds, %d told of", *rounds, len(books), len(s.moved))
 	}
 	s.service.Audit(s.t)
-	s.t.Logf("%d conversations, %d calls of tools, %d approvals, %d executed", *rounds, s.calls.Load(), len(approved), len(books))
+	s.t.Logf("%d conversations, %d calls of tools, %d approvals, %d executed", *rounds, s.calls.Load(), len(approved),
+		len(books))
 }
 
 // capped holds the attempts that the service counted against the cap of the layer that made them.

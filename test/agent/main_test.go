@@ -30,9 +30,11 @@ queues: {people: {look_within: 1h}, refunds: {look_within: 8h}, safety: {look_wi
   fraud: {look_within: 1h}, legal: {look_within: 1h}, conduct: {look_within: 1h}}
 human_queue: people
 default_queue: refunds
-categories: {violence_threat: safety, self_harm: care, fraud_allegation: fraud, legal_or_regulatory: legal, harassment: conduct}
+categories: {violence_threat: safety, self_harm: care, fraud_allegation: fraud, legal_or_regulatory: legal,
+	harassment: conduct}
 rules:
-  - {id: damaged, reason_codes: [damaged], currencies: [EUR], max_amount_cents: 5000, max_case_cents: 20000, max_order_cents: 9000}
+  - {id: damaged, reason_codes: [damaged], currencies: [EUR], max_amount_cents: 5000, max_case_cents: 20000,
+	max_order_cents: 9000}
 `
 
 // policyFile writes the policy where a server reads it.
@@ -125,7 +127,8 @@ type answer map[string]any
 
 func (a answer) text(name string) string { s, _ := a[name].(string); return s }
 
-// call calls a tool and holds its answer against the tool's own schema; its text and its structured content say the same.
+// call calls a tool and holds its answer against the tool's own schema; its text and its structured content say the
+// same.
 func (m *model) call(tool string, in args) answer {
 	m.t.Helper()
 	a, err := m.try(context.Background(), tool, in)

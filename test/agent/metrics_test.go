@@ -38,8 +38,10 @@ func TestMetrics_CountCallsByOutcomeAndAttemptsByLayer(t *testing.T) {
 	d.service.Servers[0].Kill()
 	m.want("get_refund", args{"case_id": "case-7"}, "failed service_unavailable unknown")
 	want := map[string]float64{
-		"process_refund processed none": 1, "process_refund already_processed none": 1, "get_refund refused authorization_not_found": 1,
-		"get_refund refused invalid_arguments": 1, "find_orders refused unauthenticated": 1, "get_refund failed service_unavailable": 1,
+		"process_refund processed none": 1, "process_refund already_processed none": 1,
+		"get_refund refused authorization_not_found": 1,
+		"get_refund refused invalid_arguments":       1, "find_orders refused unauthenticated": 1,
+		"get_refund failed service_unavailable": 1,
 	}
 	if diff := cmp.Diff(want, calls(t, tools)); diff != "" {
 		t.Errorf("calls (-want +got):\n%s", diff)

@@ -70,7 +70,8 @@ func TestRequests_EachDecision_AsItsPreviewSaid(t *testing.T) {
 		want        string
 	}{
 		{"within the limits", "A", 5000, nil, "approved  "},
-		{"a wish for a person", "B", 100, []any{"asked_for_human", true, "categories", []string{"self_harm"}}, "escalated asked_for_human people"},
+		{"a wish for a person", "B", 100, []any{"asked_for_human", true, "categories", []string{"self_harm"}},
+			"escalated asked_for_human people"},
 		{"a category", "C", 100, []any{"categories", []string{"legal_or_regulatory"}}, "escalated legal_or_regulatory legal"},
 		{"policy is silent", "D", 100, []any{"reason_code", "bored"}, "escalated policy_silent refunds"},
 		{"beyond the limit", "E", 5001, nil, "escalated beyond_limit refunds"},
@@ -88,7 +89,8 @@ func TestRequests_EachDecision_AsItsPreviewSaid(t *testing.T) {
 		}
 		a = d.Client().Post(requestsPath, wish)
 		first := read(t, a)
-		if a.Status != http.StatusCreated || says(first) != c.want || (first.OperationID == nil) == (first.EscalationID == nil) {
+		if a.Status != http.StatusCreated || says(first) != c.want ||
+			(first.OperationID == nil) == (first.EscalationID == nil) {
 			t.Errorf("%s: %d %s", c.name, a.Status, a.Body)
 		}
 		again := read(t, d.Client().Post(requestsPath, wish))
@@ -138,7 +140,8 @@ func TestRequests_BadInput_StoresNothing(t *testing.T) {
 	// Another tenant's case, looked at and decided, is unknown.
 	e := read(t, d.Client().Post(requestsPath, wishOf("C", "A", 9000)))
 	for _, act := range []string{"approve", "decline"} {
-		if a := other.Client().Post("/v1/escalations/"+text(e.EscalationID)+"/"+act, harness.Fields{}); a.Status != http.StatusNotFound {
+		a := other.Client().Post("/v1/escalations/"+text(e.EscalationID)+"/"+act, harness.Fields{})
+		if a.Status != http.StatusNotFound {
 			t.Errorf("%s of another's case: %d %s", act, a.Status, a.Body)
 		}
 	}
@@ -184,8 +187,9 @@ func TestRequests_RaceARegisteredApproval(t *testing.T) {
 				asked = read(t, d.Client().Post(requestsPath, wishOf(fmt.Sprint("C", round), order, 5000)))
 				return
 			}
-			a := d.Client().Put(harness.AuthorizationPath(operation), harness.Fields{"case_id": fmt.Sprint("C", round), "order_id": order,
-				"amount_cents": 5000, "approved_by": "ann"})
+			a := d.Client().Put(harness.AuthorizationPath(operation),
+				harness.Fields{"case_id": fmt.Sprint("C", round), "order_id": order,
+					"amount_cents": 5000, "approved_by": "ann"})
 			if a.Status != http.StatusCreated {
 				t.Errorf("%d %s", a.Status, a.Body)
 			}
@@ -298,10 +302,12 @@ func write(t *testing.T, path, content string) {
 	}
 }
 
-// An operation that needs attention opens a case in `refundd reconcile`, and closes it in serve, while people try to decide it.
+// An operation that needs attention opens a case in `refundd reconcile`, and closes it in serve, while people try to
+// decide it.
 func TestEscalation_OfAnOperation_EndsWithIt(t *testing.T) {
 	t.Parallel()
-	s := harness.NewPaying(t, "--provider-timeout", "700ms", "--lease", "3s", "--listing-lag", "100ms", "--policy", policyFile(t))
+	s := harness.NewPaying(t, "--provider-timeout", "700ms", "--lease", "3s", "--listing-lag", "100ms", "--policy",
+		policyFile(t))
 	s.AddServer(t)
 	d := s.Tenant(t)
 	d.Pay(harness.Payment{OrderID: "A", Cents: 10000})
@@ -322,20 +328,23 @@ func TestEscalation_OfAnOperation_EndsWithIt(t *testing.T) {
 		t.Fatalf("%v", open.Data)
 	}
 	path := fmt.Sprint("/v1/escalations/", open.Data[0]["escalation_id"])
-	s.Simulator.Refund(d.ProviderKey("K"), harness.Fields{"payment_ref": d.Ref("A"), "amount_cents": 1000, "currency": "EUR",
-		"metadata": harness.Fields{"tenant_id": d.ID, "operation_id": "K"}})
+	s.Simulator.Refund(d.ProviderKey("K"),
+		harness.Fields{"payment_ref": d.Ref("A"), "amount_cents": 1000, "currency": "EUR",
+			"metadata": harness.Fields{"tenant_id": d.ID, "operation_id": "K"}})
 	s.Due(t)
 	together(5, func(i int) {
 		if i == 0 {
 			d.Client().Post(harness.RefundPath("K")+"/reconcile", harness.Fields{})
 			return
 		}
-		if a := d.Client().Post(path+[]string{"/approve", "/decline"}[i%2], harness.Fields{}); a.Code() != "escalation_not_approvable" {
+		act := []string{"/approve", "/decline"}[i%2]
+		if a := d.Client().Post(path+act, harness.Fields{}); a.Code() != "escalation_not_approvable" {
 			t.Errorf("%d %s", a.Status, a.Body)
 		}
 	})
 	e := harness.Read[map[string]any](t, d.Client().Get(path))
-	if refund := harness.Read[harness.Refund](t, d.Client().Get(harness.RefundPath("K"))); refund.State != "succeeded" || e["state"] != "closed" {
+	if refund := harness.Read[harness.Refund](t, d.Client().Get(harness.RefundPath("K"))); refund.State != "succeeded" ||
+		e["state"] != "closed" {
 		t.Errorf("the operation is %s, its case %v", refund.State, e)
 	}
 }

@@ -86,15 +86,19 @@ func TestTools_ACaseOfSeveralApprovals_IsNeverGuessed(t *testing.T) {
 		t.Errorf("%v", ambiguous)
 	}
 	d.model.want("process_refund", args{"case_id": "case-7", "order_id": "A"}, "refused ambiguous_case unknown")
-	d.model.want("process_refund", args{"case_id": "case-7", "order_id": "A", "amount_cents": 300}, "refused ambiguous_case unknown")
+	d.model.want("process_refund", args{"case_id": "case-7", "order_id": "A", "amount_cents": 300},
+		"refused ambiguous_case unknown")
 	d.model.want("process_refund", args{"case_id": "case-7", "order_id": "A", "amount_cents": 200}, "processed yes")
 	// The choice never depends on what was executed already: the same words mean the same.
-	d.model.want("process_refund", args{"case_id": "case-7", "order_id": "A", "amount_cents": 200}, "already_processed yes")
-	d.model.want("process_refund", args{"case_id": "case-7", "order_id": "B", "amount_cents": 100}, "refused ambiguous_case unknown")
+	d.model.want("process_refund", args{"case_id": "case-7", "order_id": "A", "amount_cents": 200},
+		"already_processed yes")
+	d.model.want("process_refund", args{"case_id": "case-7", "order_id": "B", "amount_cents": 100},
+		"refused ambiguous_case unknown")
 	d.model.want("process_refund", args{"case_id": "case-7", "line": 4}, "processed yes")
 	d.model.want("process_refund", args{"case_id": "case-7", "line": 4}, "already_processed yes")
 	d.model.want("process_refund", args{"case_id": "case-7", "line": 5}, "refused ambiguous_case unknown")
-	d.model.want("process_refund", args{"case_id": "case-7", "line": 1, "amount_cents": 200}, "refused ambiguous_case unknown")
+	d.model.want("process_refund", args{"case_id": "case-7", "line": 1, "amount_cents": 200},
+		"refused ambiguous_case unknown")
 	if a, b := d.Moved("A"), d.Moved("B"); a != 200 || b != 100 {
 		t.Errorf("%d and %d moved", a, b)
 	}
@@ -105,13 +109,16 @@ func TestTools_SeveralCases_HideNoPart(t *testing.T) {
 	d := newDesk(t)
 	d.Order("A", 10000)
 	for _, c := range []string{"C1", "C2"} {
-		d.model.want("request_refund", args{"case_id": c, "order_id": "A", "amount_cents": 100, "reason_code": "damaged"}, "approved no")
+		d.model.want("request_refund", args{"case_id": c, "order_id": "A", "amount_cents": 100, "reason_code": "damaged"},
+			"approved no")
 	}
-	d.model.want("request_refund", args{"case_id": "C3", "order_id": "A", "amount_cents": 100, "reason_code": "bored"}, "escalated no")
+	d.model.want("request_refund", args{"case_id": "C3", "order_id": "A", "amount_cents": 100, "reason_code": "bored"},
+		"escalated no")
 	some := d.model.want("process_refunds", args{"case_ids": []string{"C1", "C3", "C2", "C1"}}, "partial_failure yes")
 	results, _ := some["partial_results"].([]any)
 	failures, _ := some["failures"].([]any)
-	if some["attempted"] != 3.0 || len(results) != 2 || len(failures) != 1 || !strings.Contains(some.text("coverage_gap"), "C3") {
+	if some["attempted"] != 3.0 || len(results) != 2 || len(failures) != 1 ||
+		!strings.Contains(some.text("coverage_gap"), "C3") {
 		t.Errorf("%v", some)
 	}
 	d.model.want("process_refunds", args{"case_ids": []string{"C1", "C2"}}, "ok yes")
@@ -122,7 +129,8 @@ func TestTools_PeopleAreAskedForAndTold(t *testing.T) {
 	d := newDesk(t)
 	d.Order("A", 10000)
 	wish := args{"case_id": "C1", "order_id": "A", "amount_cents": 4000, "reason_code": "damaged", "asked_for_human": true}
-	if a := d.model.want("request_refund", wish, "escalated no"); a.text("queue") != "people" || a.text("trigger") != "asked_for_human" {
+	if a := d.model.want("request_refund", wish, "escalated no"); a.text("queue") != "people" ||
+		a.text("trigger") != "asked_for_human" {
 		t.Errorf("%v", a)
 	}
 	wish["case_id"], wish["asked_for_human"], wish["categories"] = "C2", false, []string{"self_harm", "violence_threat"}
@@ -131,7 +139,8 @@ func TestTools_PeopleAreAskedForAndTold(t *testing.T) {
 	}
 	handed := args{"case_id": "C1", "trigger": "outcome_unknown", "summary": "asked twice"}
 	first := d.model.want("escalate_to_human", handed, "escalated unknown")
-	if again := d.model.want("escalate_to_human", handed, "escalated unknown"); first.text("due_at") != again.text("due_at") {
+	again := d.model.want("escalate_to_human", handed, "escalated unknown")
+	if first.text("due_at") != again.text("due_at") {
 		t.Errorf("%v and %v", first, again)
 	}
 	// A person approves; the agent's own key cannot.
@@ -160,20 +169,26 @@ func TestTools_BadInput_IsRefusedInOneShape(t *testing.T) {
 		tool string
 		in   args
 	}{
-		{"process_refund", args{}}, {"process_refund", args{"case_id": ""}}, {"process_refund", args{"case_id": strings.Repeat("x", 256)}},
-		{"process_refund", args{"case_id": "C", "operation_id": "mine"}}, {"process_refund", args{"case_id": "C", "amount_cents": "4999"}},
+		{"process_refund", args{}}, {"process_refund", args{"case_id": ""}},
+		{"process_refund", args{"case_id": strings.Repeat("x", 256)}},
+		{"process_refund", args{"case_id": "C", "operation_id": "mine"}},
+		{"process_refund", args{"case_id": "C", "amount_cents": "4999"}},
 		{"process_refund", args{"case_id": "C", "amount_cents": 10.5}}, {"process_refund", args{"Case_ID": "C"}},
 		{"process_refunds", args{"case_ids": []string{}}}, {"process_refunds", args{"case_ids": make([]string, 51)}},
 		{"request_refund", args{"case_id": "C", "order_id": "A", "reason_code": "damaged"}},
 		{"request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": -1, "reason_code": "damaged"}},
-		{"request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 1, "reason_code": "damaged", "sentiment": "angry"}},
-		{"request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 1, "reason_code": "damaged", "confidence": 0.99}},
+		{"request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 1, "reason_code": "damaged",
+			"sentiment": "angry"}},
+		{"request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 1, "reason_code": "damaged",
+			"confidence": 0.99}},
 		{"find_orders", args{}}, {"escalate_to_human", args{"case_id": "C"}},
 	} {
 		d.model.want(c.tool, c.in, "refused invalid_arguments unknown")
 	}
-	d.model.want("request_refund", args{"case_id": "C", "order_id": "nowhere", "amount_cents": 1, "reason_code": "damaged"}, "refused order_not_found no")
-	d.model.want("request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 1, "reason_code": "DAMAGED!"}, "refused invalid_request no")
+	d.model.want("request_refund", args{"case_id": "C", "order_id": "nowhere", "amount_cents": 1,
+		"reason_code": "damaged"}, "refused order_not_found no")
+	d.model.want("request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 1, "reason_code": "DAMAGED!"},
+		"refused invalid_request no")
 	d.model.want("escalate_to_human", args{"case_id": "C", "trigger": "bored"}, "refused invalid_request unknown")
 	d.model.want("find_orders", args{"order_id": strings.Repeat("x", 64<<10)}, "refused invalid_arguments unknown")
 	if _, err := d.model.try(t.Context(), "pay_me", args{}); err == nil {
@@ -185,11 +200,13 @@ func TestTools_BadInput_IsRefusedInOneShape(t *testing.T) {
 	d.model.hides(d.key)
 }
 
-// When the service is gone, the tools say so, of the money that it is unknown, and after a while that a person is needed.
+// When the service is gone, the tools say so, of the money that it is unknown, and after a while that a person is
+// needed.
 func TestTools_TheServiceIsGone_NothingComesFromMemory(t *testing.T) {
 	d := newDesk(t)
 	d.Order("A", 10000)
-	d.model.want("request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 100, "reason_code": "damaged"}, "approved no")
+	d.model.want("request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 100, "reason_code": "damaged"},
+		"approved no")
 	d.model.want("process_refund", args{"case_id": "C"}, "processed yes")
 	d.service.Servers[0].Kill()
 	escalates := false
@@ -211,7 +228,8 @@ func TestTools_OverHTTP(t *testing.T) {
 	d.Order("A", 10000)
 	endpoints := []string{serveTools(t, d.service.Servers[0].URL), serveTools(t, d.service.Servers[0].URL)}
 	one, two := overHTTP(t, endpoints[0], d.key), overHTTP(t, endpoints[1], d.key)
-	one.want("request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 100, "reason_code": "damaged"}, "approved no")
+	one.want("request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 100, "reason_code": "damaged"},
+		"approved no")
 	two.want("process_refund", args{"case_id": "C"}, "processed yes")
 	one.want("process_refund", args{"case_id": "C"}, "already_processed yes")
 	stranger := overHTTP(t, endpoints[0], other.NewKey(agentScopes))
@@ -224,11 +242,14 @@ func TestTools_OverHTTP(t *testing.T) {
 		header http.Header
 		want   int
 	}{
-		"no key":         {http.Header{}, http.StatusUnauthorized},
-		"another origin": {http.Header{"Authorization": {"Bearer " + d.key}, "Origin": {"https://evil.example"}}, http.StatusForbidden},
-		"cross-site":     {http.Header{"Authorization": {"Bearer " + d.key}, "Sec-Fetch-Site": {"cross-site"}}, http.StatusForbidden},
+		"no key": {http.Header{}, http.StatusUnauthorized},
+		"another origin": {http.Header{"Authorization": {"Bearer " + d.key}, "Origin": {"https://evil.example"}},
+			http.StatusForbidden},
+		"cross-site": {http.Header{"Authorization": {"Bearer " + d.key}, "Sec-Fetch-Site": {"cross-site"}},
+			http.StatusForbidden},
 	} {
-		req, err := http.NewRequest(http.MethodPost, endpoints[0], strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+		req, err := http.NewRequest(http.MethodPost, endpoints[0],
+			strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +278,8 @@ func serveTools(t testing.TB, serverURL string) string {
 // spawnTools starts `refundd mcp --addr`; its URL is that of the protocol.
 func spawnTools(t testing.TB, serverURL string) *harness.Server {
 	t.Helper()
-	p := harness.Spawn(t, "", nil, "mcp", "--server-url", serverURL, "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0")
+	p := harness.Spawn(t, "", nil, "mcp", "--server-url", serverURL, "--addr", "127.0.0.1:0", "--admin-addr",
+		"127.0.0.1:0")
 	line, err := p.Logs.Await(time.Minute, nil, `"msg":"serving tools"`)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, p.Logs.Text())
@@ -276,16 +298,18 @@ func spawnTools(t testing.TB, serverURL string) *harness.Server {
 func TestTools_Confirm_AsksThePersonInTheConversation(t *testing.T) {
 	d := newDesk(t)
 	d.Order("A", 10000)
-	d.model.want("request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 1999, "reason_code": "damaged"}, "approved no")
+	d.model.want("request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 1999, "reason_code": "damaged"},
+		"approved no")
 	var mu sync.Mutex
 	var questions []string
 	says := "decline"
-	options := &mcp.ClientOptions{ElicitationHandler: func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+	options := &mcp.ClientOptions{}
+	options.ElicitationHandler = func(_ context.Context, r *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		questions = append(questions, r.Params.Message)
 		return &mcp.ElicitResult{Action: says, Content: map[string]any{"confirm": true}}, nil
-	}}
+	}
 	asked := connect(t, command(t, d.service.Servers[0].URL, d.key, "--confirm"), options)
 	asked.want("process_refund", args{"case_id": "C"}, "refused not_confirmed no")
 	if n := d.Moved("A"); n != 0 {

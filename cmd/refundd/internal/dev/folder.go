@@ -1,8 +1,8 @@
-// Package dev makes what refundd dev shows: a Postgres, a tenant with orders and approvals, a policy and a simulated provider
-// of its own, in one folder.
+// Package dev makes what refundd dev shows: a Postgres, a tenant with orders and approvals, a policy and a simulated
+// provider of its own, in one folder.
 //
-// Its promises: whatever a start finds in its folder, after a stop or a kill, it takes up again; two never share a folder;
-// nothing is written into a database or a folder of others.
+// Its promises: whatever a start finds in its folder, after a stop or a kill, it takes up again; two never share a
+// folder; nothing is written into a database or a folder of others.
 package dev
 
 import (

@@ -121,8 +121,8 @@ func (p *Postgres) Stop() {
 	_ = p.server.Stop(ctx) // at the end of ctx it is killed, and recovers at the next start
 }
 
-// hangUp ends the service's sessions, also those of second attempts, until it is served: what still waits in Postgres when
-// dev has to be gone must not hold it.
+// hangUp ends the service's sessions, also those of second attempts, until it is served: what still waits in Postgres
+// when dev has to be gone must not hold it.
 func (p *Postgres) hangUp(role string, served <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()

@@ -35,7 +35,8 @@ func sampleOrders() []sampleOrder {
 	return []sampleOrder{
 		{id: "A-1001", currency: "USD", captured: 10000, customer: ada},
 		{id: "A-1002", currency: "EUR", captured: 4999, customer: ada},
-		{id: "A-1003", currency: "USD", captured: 25000, customer: customer("cus-grace", "grace@example.com", "Grace Okafor")},
+		{id: "A-1003", currency: "USD", captured: 25000,
+			customer: customer("cus-grace", "grace@example.com", "Grace Okafor")},
 		{id: "J-2001", currency: "JPY", captured: 5800, customer: customer("cus-kenji", "kenji@example.com", "Kenji Sato")},
 		{id: "S-3001", currency: "USD", captured: 7500, provider: simulatorName, ref: "dev-payment-3001", customer: ada},
 		{id: "S-3002", currency: "EUR", captured: 12000, provider: simulatorName, ref: "dev-payment-3002",
@@ -60,9 +61,10 @@ func customer(id, email, name string) operations.Customer {
 	return operations.Customer{ID: &id, Email: &email, Name: &name}
 }
 
-// Seed makes tenant, key and samples where they are not there yet. engine and keys are the service's own, whose login may not
-// let anybody in.
-func (p *Postgres) Seed(ctx context.Context, engine *operations.Engine, keys *access.Keys, folder *Folder, secrets *Secrets) error {
+// Seed makes tenant, key and samples where they are not there yet. engine and keys are the service's own, whose login
+// may not let anybody in.
+func (p *Postgres) Seed(ctx context.Context, engine *operations.Engine, keys *access.Keys, folder *Folder,
+	secrets *Secrets) error {
 	return p.WithKeys(ctx, func(owner *access.Keys) error {
 		err := owner.CreateTenant(ctx, Tenant, true)
 		if err != nil && !errors.Is(err, access.ErrTenantExists) {

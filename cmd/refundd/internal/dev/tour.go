@@ -88,7 +88,8 @@ func Tour(r Record) string {
 
 // agentConfig tells how a client of the Model Context Protocol gets the tools.
 func agentConfig(r Record) string {
-	config := `{"mcpServers":{"refundd":{"command":"refundd","args":["mcp"],"env":{"REFUNDD_SERVER_URL":"{url}","REFUNDD_API_KEY":"{key}"}}}}`
+	config := `{"mcpServers":{"refundd":{"command":"refundd","args":["mcp"],` +
+		`"env":{"REFUNDD_SERVER_URL":"{url}","REFUNDD_API_KEY":"{key}"}}}}`
 	return "\n# For an agent: go install ./cmd/refundd, and give its MCP client this server (docs/agents.md).\n" +
 		strings.NewReplacer("{url}", r.URL, "{key}", r.APIKey).Replace(config) + "\n\n"
 }

@@ -7,9 +7,11 @@ import (
 
 // libpqParameters are those that psql takes in a URL.
 var libpqParameters = []string{
-	"host", "hostaddr", "port", "dbname", "user", "password", "passfile", "require_auth", "channel_binding", "connect_timeout",
+	"host", "hostaddr", "port", "dbname", "user", "password", "passfile", "require_auth", "channel_binding",
+	"connect_timeout",
 	"client_encoding", "options", "application_name", "fallback_application_name", "keepalives", "keepalives_idle",
-	"keepalives_interval", "keepalives_count", "tcp_user_timeout", "gssencmode", "sslmode", "sslcert", "sslkey", "sslpassword",
+	"keepalives_interval", "keepalives_count", "tcp_user_timeout", "gssencmode", "sslmode", "sslcert", "sslkey",
+	"sslpassword",
 	"sslrootcert", "sslcrl", "sslcrldir", "sslsni", "target_session_attrs", "service",
 }
 

@@ -1,5 +1,5 @@
-// Package postgres connects the commands to their Postgres: by what DATABASE_URL says and nothing else, within seconds or not
-// at all, and into no database that was not meant.
+// Package postgres connects the commands to their Postgres: by what DATABASE_URL says and nothing else, within seconds
+// or not at all, and into no database that was not meant.
 package postgres
 
 import (
@@ -33,7 +33,8 @@ type Database struct {
 // url returns what was given, or says how to give it.
 func (d Database) url() (string, error) {
 	if d.DatabaseURL == "" {
-		return "", fault.Usage("DATABASE_URL is not set: set it or pass --database-url, such as postgres://user:password@127.0.0.1:5432/refundd")
+		return "", fault.Usage("DATABASE_URL is not set: set it or pass --database-url, " +
+			"such as postgres://user:password@127.0.0.1:5432/refundd")
 	}
 	return d.DatabaseURL, nil
 }
@@ -47,8 +48,8 @@ func (d Database) Open(ctx context.Context) (*pgxpool.Pool, error) {
 	return Connect(ctx, config)
 }
 
-// config is the pool's configuration. Nothing is added to what a session starts with, since PgBouncer refuses it: timeouts
-// belong on the login role.
+// config is the pool's configuration. Nothing is added to what a session starts with, since PgBouncer refuses it:
+// timeouts belong on the login role.
 func (d Database) config(size int32) (*pgxpool.Config, error) {
 	url, err := d.url()
 	if err != nil {
@@ -65,7 +66,8 @@ func (d Database) config(size int32) (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// ServeConfig is a service's: as many connections as the flag says, else the URL's own pool_max_conns, else servePoolSize.
+// ServeConfig is a service's: as many connections as the flag says, else the URL's own pool_max_conns, else
+// servePoolSize.
 func (d Database) ServeConfig(size int32) (*pgxpool.Config, error) {
 	config, err := d.config(servePoolSize)
 	if err != nil {
@@ -135,7 +137,8 @@ func (d Database) WithKeys(ctx context.Context, act func(*access.Keys) error) er
 	return act(keys)
 }
 
-// Create makes a database in the cluster, if none of that name is there. The name is one of ours, which needs no quotes.
+// Create makes a database in the cluster, if none of that name is there. The name is one of ours, which needs no
+// quotes.
 func (d Database) Create(ctx context.Context, name string) error {
 	conn, err := d.Conn(ctx)
 	if err != nil {
@@ -143,7 +146,8 @@ func (d Database) Create(ctx context.Context, name string) error {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var exists bool
-	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, name).Scan(&exists); err != nil {
+	err = conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)`, name).Scan(&exists)
+	if err != nil {
 		return fmt.Errorf("create database: %w", err)
 	}
 	if exists {
@@ -155,7 +159,8 @@ func (d Database) Create(ctx context.Context, name string) error {
 	return nil
 }
 
-// MakeLogin makes the login that a service works as: with no more rights, and the time limits, that one in production has.
+// MakeLogin makes the login that a service works as: with no more rights, and the time limits, that one in production
+// has.
 func (d Database) MakeLogin(ctx context.Context, name, password string) error {
 	conn, err := d.Conn(ctx)
 	if err != nil {

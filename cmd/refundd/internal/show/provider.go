@@ -15,8 +15,8 @@ import (
 // AskLimit bounds the look at the provider's books: somebody waits at a terminal.
 const AskLimit = 5 * time.Second
 
-// providerView is what the provider's books show of an operation right now. Of outcome and error_kind one is null; both are
-// where it was not asked.
+// providerView is what the provider's books show of an operation right now. Of outcome and error_kind one is null; both
+// are where it was not asked.
 type providerView struct {
 	Provider    string  `json:"provider"`
 	Asked       bool    `json:"asked"`
@@ -60,8 +60,8 @@ func (r Record) view(ctx context.Context, providers map[string]operations.Provid
 	return v, nil
 }
 
-// providerRequest names the operation to its order's provider, also where it was never executed as far as we know: the provider
-// may know better, after a restore.
+// providerRequest names the operation to its order's provider, also where it was never executed as far as we know: the
+// provider may know better, after a restore.
 func (r Record) providerRequest() (string, operations.ProviderRequest, error) {
 	var row struct {
 		Key      string `json:"provider_key"`
@@ -133,7 +133,8 @@ func (v providerView) contradicts(moved operations.MoneyMoved) bool {
 	return *v.Outcome != string(operations.OutcomeDeclined)
 }
 
-// warning tells where the provider's books say otherwise than the headline: now, or when they were last read; "" where not.
+// warning tells where the provider's books say otherwise than the headline: now, or when they were last read; "" where
+// not.
 func (r Record) warning() string {
 	v, since := r.ProviderView, member(r.Operation, "contradicted_at")
 	switch {
@@ -157,7 +158,8 @@ func attention(code string) string {
 	case "paid_after_failure":
 		return "it had failed, and the provider shows it as paid: the money is held again"
 	case operations.FailureOverRefund:
-		return "it had failed, and the provider shows it as paid, beyond what was captured: the money is held, the excess stands on the order"
+		return "it had failed, and the provider shows it as paid, beyond what was captured: " +
+			"the money is held, the excess stands on the order"
 	}
 	return code
 }

@@ -1,8 +1,8 @@
-// Package show tells all that is known of one operation, for the person who was paged: what the database holds as of one
-// moment, and what the provider's books show now.
+// Package show tells all that is known of one operation, for the person who was paged: what the database holds as of
+// one moment, and what the provider's books show now.
 //
-// Its promises: nothing that others wrote drives a terminal; where rows and the provider's books contradict each other, that
-// stands first.
+// Its promises: nothing that others wrote drives a terminal; where rows and the provider's books contradict each other,
+// that stands first.
 package show
 
 import (
@@ -29,8 +29,8 @@ func (e *AmbiguousError) Error() string {
 	return "several tenants have it: " + strings.Join(e.Tenants, ", ")
 }
 
-// Record is all that is known of one operation: by the database as of one moment, and by its provider. A part that does not
-// exist is null.
+// Record is all that is known of one operation: by the database as of one moment, and by its provider. A part that does
+// not exist is null.
 type Record struct {
 	TenantID      string           `json:"tenant_id"`
 	OperationID   string           `json:"operation_id"`
@@ -44,8 +44,10 @@ type Record struct {
 	ProviderView  *providerView    `json:"provider_view"` // not of that moment, but of now
 }
 
-// Read returns what the rows and the provider's books say of an operation; tenant is whose it is, "" where only one has it.
-func Read(ctx context.Context, pool *pgxpool.Pool, providers map[string]operations.ProviderSetup, tenant, operation string) (
+// Read returns what the rows and the provider's books say of an operation; tenant is whose it is, "" where only one has
+// it.
+func Read(ctx context.Context, pool *pgxpool.Pool, providers map[string]operations.ProviderSetup, tenant,
+	operation string) (
 	r Record, err error,
 ) {
 	err = pgtx.Snapshot(ctx, pool, func(tx *pgtx.Tx) error {
@@ -98,8 +100,10 @@ func readRecord(ctx context.Context, tx pgx.Tx, tenant, operation string) (Recor
 	var transfers, events [][]byte
 	err := tx.QueryRow(ctx, `
 		SELECT row_to_json(a), row_to_json(o), row_to_json(r), coalesce(a.expires_at <= clock_timestamp(), false),
-		       ARRAY(SELECT row_to_json(l) FROM ledger_transfers l WHERE l.tenant_id = $1 AND l.operation_id = $2 ORDER BY l.seq),
-		       ARRAY(SELECT row_to_json(e) FROM operation_events e WHERE e.tenant_id = $1 AND e.operation_id = $2 ORDER BY e.seq)
+		       ARRAY(SELECT row_to_json(l) FROM ledger_transfers l WHERE l.tenant_id = $1
+			AND l.operation_id = $2 ORDER BY l.seq),
+		       ARRAY(SELECT row_to_json(e) FROM operation_events e WHERE e.tenant_id = $1
+			AND e.operation_id = $2 ORDER BY e.seq)
 		FROM (SELECT $1::text AS tenant_id, $2::text AS operation_id) k
 		LEFT JOIN refund_authorizations a USING (tenant_id, operation_id)
 		LEFT JOIN refund_operations o USING (tenant_id, operation_id)

@@ -1,5 +1,5 @@
-// Package testbed starts a deployment for one run of bench: a durable Postgres, the service, and a simulated provider, each in
-// a process of its own, so that its CPU is nobody else's.
+// Package testbed starts a deployment for one run of bench: a durable Postgres, the service, and a simulated provider,
+// each in a process of its own, so that its CPU is nobody else's.
 package testbed
 
 import (
@@ -154,8 +154,8 @@ func (b *Bed) startSimulator(ctx context.Context, program string, latency time.D
 	return "http://" + addr, nil
 }
 
-// memoryFolder is a temporary folder in memory where there is one: a provider's disk is not ours, and must not be one that
-// our Postgres waits for.
+// memoryFolder is a temporary folder in memory where there is one: a provider's disk is not ours, and must not be one
+// that our Postgres waits for.
 func memoryFolder() (string, error) {
 	const memory = "/dev/shm"
 	if folder, err := os.MkdirTemp(memory, "refundd-bench-"); err == nil {
