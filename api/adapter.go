@@ -89,7 +89,7 @@ func (x *exchange) run() (rep reply, err error) {
 
 // admit tells who calls, and that it may.
 func (x *exchange) admit(ctx context.Context, scope access.Scope) error {
-	secret, ok := bearer(x.r.Header.Values("Authorization"))
+	secret, ok := bearer(x.r.Header["Authorization"])
 	if !ok {
 		return access.ErrUnauthenticated
 	}

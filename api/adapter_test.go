@@ -109,7 +109,7 @@ func TestRecord_NamesTheCallerTheOperationAndTheAttempt(t *testing.T) {
 	a := s.do(t, "POST", "/v1/refunds", body, header("Refund-Attempt-Layer", "agent_loop"), header("Refund-Attempt", "3"))
 	line := s.log.line(t, a.header.Get("Request-Id"))
 	for _, want := range []string{
-		`"level":"INFO"`, `"msg":"request"`, `"route":"/v1/refunds"`, `"method":"POST"`, `"status":200`, `"code":"ok"`, `"duration_ms":`,
+		`"level":"INFO"`, `"msg":"request"`, `"route":"/v1/refunds"`, `"method":"POST"`, `"status":200`, `"code":"ok"`, `"duration_us":`,
 		`"peer":"127.0.0.1:`,
 		`"tenant_id":"acme"`, `"key_id":"key_`, `"operation_id":"k"`, `"attempt_layer":"agent_loop"`, `"attempt":3`, `"replayed":true`,
 		`"money_moved":"yes"`, `"outcome":"already_processed"`,

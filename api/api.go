@@ -182,7 +182,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ref := uuid.Must(uuid.NewV7()).String()
 	h := w.Header()
 	h["Request-Id"] = []string{ref}
-	h["Cache-Control"] = []string{"no-store"}
+	h["Cache-Control"] = noStore
 	x := &exchange{s: s, w: w, r: r, ref: ref, started: time.Now(), attempt: readAttempt(r.Header)}
 	x.match = s.router.find(r)
 	x.operationID = x.match.operationID()

@@ -12,6 +12,7 @@ type attempt struct {
 	number int    // 0 where none is said
 }
 
+// Headers of requests, spelled as net/http keeps them.
 const (
 	layerHeader  = "Refund-Attempt-Layer"
 	numberHeader = "Refund-Attempt"
@@ -21,14 +22,17 @@ const (
 // readAttempt never refuses: a label decides nothing.
 func readAttempt(h http.Header) attempt {
 	var a attempt
-	switch layer := h.Get(layerHeader); layer {
-	case "", "model_transport", "agent_loop", "tool_transport", "business":
-		a.layer = layer
-	default:
-		a.layer = "other"
+	if layers := h[layerHeader]; len(layers) > 0 {
+		switch a.layer = layers[0]; a.layer {
+		case "", "model_transport", "agent_loop", "tool_transport", "business":
+		default:
+			a.layer = "other"
+		}
 	}
-	if n, err := strconv.ParseInt(h.Get(numberHeader), 10, 32); err == nil && n > 0 {
-		a.number = int(n)
+	if numbers := h[numberHeader]; len(numbers) > 0 {
+		if n, err := strconv.ParseInt(numbers[0], 10, 32); err == nil && n > 0 {
+			a.number = int(n)
+		}
 	}
 	return a
 }
@@ -95,13 +99,17 @@ func (in *input) namedOperation(header string, sent bool, member *string) string
 	return *member
 }
 
+// Values of headers that many answers share; nobody changes them.
+var (
+	noStore   = []string{"no-store"}
+	plainJSON = []string{"application/json"}
+)
+
 // describe sets a reply's own headers.
 func (rep reply) describe(h http.Header) {
-	switch {
-	case rep.mediaType != "":
+	h["Content-Type"] = plainJSON
+	if rep.mediaType != "" {
 		h["Content-Type"] = []string{rep.mediaType}
-	default:
-		h["Content-Type"] = []string{"application/json"}
 	}
 	if rep.replayed {
 		h["Idempotent-Replayed"] = []string{"true"}

@@ -230,10 +230,13 @@ func (in *input) currency(code *string) *string {
 
 // metadata takes pairs of strings; one that is null is not of its type.
 func (in *input) metadata(pairs map[string]*string) map[string]string {
+	taken := make(map[string]string, len(pairs))
+	if len(pairs) == 0 {
+		return taken
+	}
 	if len(pairs) > maxMetadataPairs {
 		in.blame("/metadata", faultTooLong)
 	}
-	taken := make(map[string]string, len(pairs))
 	for _, k := range slices.Sorted(maps.Keys(pairs)) {
 		v := pairs[k]
 		if v == nil {
