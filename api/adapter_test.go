@@ -50,7 +50,7 @@ func TestScopes_EachRouteAsksForItsOwn(t *testing.T) {
 	s := start(t)
 	for _, r := range s.handler.routes() {
 		if r.scope == public {
-			if a := s.do(t, r.method, r.pattern, "", header("Authorization")); a.status != 200 {
+			if a := s.do(t, r.method, r.pattern, "", header("Authorization")); a.status != 200 && r.method == http.MethodGet || a.status == 401 || a.status == 403 {
 				t.Errorf("%s %s: %d %s", r.method, r.pattern, a.status, a.raw)
 			}
 			continue

@@ -40,6 +40,7 @@ type Config struct {
 	RequestTimeout time.Duration         // a request's deadline; default 30 s
 	RateLimit      int                   // requests per minute and key; 0 sets no limit
 	Ready          func(context.Context) error
+	Events         map[string]EventReader // by provider: optional, without one its events are refused
 }
 
 const defaultRequestTimeout = 30 * time.Second
@@ -57,6 +58,8 @@ type server struct {
 	ready   func(context.Context) error
 	timeout time.Duration
 	router  router
+
+	eventReaders map[string]EventReader
 }
 
 // API is the handler of the public address.
@@ -72,7 +75,7 @@ func New(c Config) (API, error) {
 		return API{}, err
 	}
 	s := &server{engine: c.Engine, keys: c.Keys, desk: c.Desk, history: c.History, log: c.Logger, metrics: m, ready: c.Ready, timeout: c.RequestTimeout}
-	s.tracer = c.Tracer
+	s.tracer, s.eventReaders = c.Tracer, c.Events
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -154,6 +157,8 @@ func (s *server) routes() []route {
 			adapt(readPage, s.audits, showAudits)},
 		{http.MethodGet, "/v1/me", access.Read, namesNone,
 			adapt(readCaller, s.caller, showCaller)},
+
+		{http.MethodPost, "/v1/webhooks/stripe", public, namesNone, s.events("stripe")},
 
 		{http.MethodPost, "/v1/refund-requests", access.RefundsRequest, namesNone,
 			adapt(readWish, s.decide, showDecision)},

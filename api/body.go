@@ -84,8 +84,11 @@ func jsonOnly(h http.Header) error {
 const usualBody = 4 << 10
 
 // readBody reads to the body's end, so that the server notices from then on when the connection closes.
-func readBody(r *http.Request) ([]byte, error) {
-	if r.ContentLength > maxBody {
+func readBody(r *http.Request) ([]byte, error) { return readBodyUpTo(r, maxBody) }
+
+// readBodyUpTo is readBody for bodies of up to most bytes.
+func readBodyUpTo(r *http.Request, most int) ([]byte, error) {
+	if r.ContentLength > int64(most) {
 		return nil, &rejection{code: codeRequestTooLarge}
 	}
 	var raw []byte
@@ -94,14 +97,14 @@ func readBody(r *http.Request) ([]byte, error) {
 		raw = make([]byte, r.ContentLength)
 		_, err = io.ReadFull(r.Body, raw) // the server meets the body's end along with its last byte
 	} else {
-		raw, err = io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+		raw, err = io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, operations.ErrDeadlineExceeded
 	case err != nil:
 		return nil, errTruncated.at("")
-	case len(raw) > maxBody:
+	case len(raw) > most:
 		return nil, &rejection{code: codeRequestTooLarge}
 	}
 	return raw, nil

@@ -12,6 +12,7 @@ type metrics struct {
 	latency  *prometheus.HistogramVec
 	refunds  *prometheus.CounterVec
 	attempts *prometheus.CounterVec
+	events   *prometheus.CounterVec
 }
 
 // codeOK is the code of an answer that is no problem, in metrics and logs.
@@ -38,11 +39,16 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "refundd_refund_attempts_total",
 			Help: "Calls to refund by the retrying layer and the number of the attempt in it, as their callers label them.",
 		}, []string{"layer", "attempt"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refundd_provider_events_total",
+			Help: "Events that providers announced, by what became of them: applied (a refund moved), unchanged, not_ours, refused " +
+				"(unsigned, malformed, too large), or failed: not heeded because of us, and to be sent again.",
+		}, []string{"provider", "result"}),
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.latency, m.refunds, m.attempts} {
+	for _, c := range []prometheus.Collector{m.requests, m.latency, m.refunds, m.attempts, m.events} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -86,6 +86,16 @@ func classify(err error) (string, *rejection) {
 	if errors.As(err, &incomplete) {
 		return codeInvalidRequest, &rejection{faults: orderFaults(incomplete)}
 	}
+	var mismatch *operations.MismatchError
+	if errors.As(err, &mismatch) {
+		if mismatch.Member == "currency" {
+			return "currency_mismatch", &rejection{detail: "The payment was captured in another currency."}
+		}
+		return codeInvalidRequest, &rejection{faults: []fault{{"/" + mismatch.Member, faultMismatch}}}
+	}
+	if errors.Is(err, operations.ErrEventMalformed) {
+		return codeMalformedRequest, &rejection{faults: []fault{{"", faultInvalid}}}
+	}
 	if errors.Is(err, operations.ErrInvalidCursor) {
 		return codeInvalidRequest, &rejection{faults: []fault{{"query:cursor", faultInvalid}}}
 	}

@@ -61,6 +61,8 @@ var kinds = map[string]kind{
 		"The request can not be read as the documented one."},
 	codeIdempotencyKeyRequired: {400, false, unknown, nextFix, 0, "Operation id required",
 		"Name the operation, by the member operation_id or the header Idempotency-Key."},
+	"webhook_signature_invalid": {400, false, unknown, nextFix, 0, "Webhook signature invalid",
+		"The event does not carry a signature of its provider, or one of another time."},
 	codeUnauthenticated: {401, false, unknown, nextEscalate, 0, "Not authenticated",
 		"The request carries no valid API key."},
 	"forbidden": {403, false, unknown, nextEscalate, 0, "Forbidden",
@@ -139,6 +141,9 @@ var sentinels = []sentinel{
 	{operations.ErrOrderIncomplete, codeInvalidRequest},
 	{operations.ErrOrderImmutable, "order_immutable"},
 	{operations.ErrPaymentAlreadyRegistered, "payment_already_registered"},
+	{operations.ErrPaymentMismatch, codeInvalidRequest},
+	{operations.ErrEventUnsigned, "webhook_signature_invalid"},
+	{operations.ErrEventMalformed, codeMalformedRequest},
 
 	{operations.ErrAuthorizationNotFound, "authorization_not_found"},
 	{operations.ErrAuthorizationMismatch, "authorization_mismatch"},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -59,7 +60,7 @@ func (x *exchange) level(rep reply) slog.Level {
 	switch {
 	case rep.status >= 500 && !x.isClientGone():
 		return slog.LevelError
-	case rep.status < 400 && x.match.route != nil && x.match.route.scope == public:
+	case rep.status < 400 && x.match.route != nil && x.match.route.scope == public && x.r.Method != http.MethodPost:
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo

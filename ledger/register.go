@@ -151,7 +151,7 @@ func complete(r Registration) error {
 }
 
 func change(ctx context.Context, tx pgx.Tx, known Order, r Registration) (Order, error) {
-	if !r.keeps(known) {
+	if !r.Keeps(known) {
 		return Order{}, ErrOrderImmutable
 	}
 	after := known
@@ -173,8 +173,8 @@ func change(ctx context.Context, tx pgx.Tx, known Order, r Registration) (Order,
 	return after, nil
 }
 
-// keeps tells whether r leaves what known fixes for good as it is.
-func (r Registration) keeps(known Order) bool {
+// Keeps reports whether r leaves what known fixes for good as it is.
+func (r Registration) Keeps(known Order) bool {
 	same := func(asked, has *string) bool { return asked == nil || has != nil && *asked == *has }
 	provider := known.Provider
 	if provider == nil {

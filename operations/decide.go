@@ -30,6 +30,7 @@ type finding struct {
 	result  ProviderResult
 	kind    ErrorKind // empty with an outcome
 	shown   string    // ErrorContradictory: what the provider's books show
+	hinted  bool      // looked for because of an event, without a lease
 	noted   bool      // seen on the way to a refusal: it goes into the history and changes nothing
 	silent  bool      // not even that
 	barred  bool      // nothing may be sent now: the breaker is open
@@ -116,6 +117,10 @@ func (r reservation) decide(f finding, remainder int64) change {
 		return c
 	case f.source == sourceHuman && (!ours || r.State != StateNeedsAttention):
 		c.stale = true
+	case f.hinted && f.lease.State != r.State:
+		c.stale = true // what was recorded meanwhile may be the later word: it is looked up anew
+	case f.is(OutcomeSucceeded) && r.failedMeanwhile(f):
+		c.stale, c.next = true, nextNow
 	case f.is(OutcomeSucceeded):
 		r.paid(&c, f.source, remainder)
 	case f.is(OutcomeDeclined) && f.source != sourceRefund:
@@ -148,6 +153,13 @@ func (r reservation) decide(f finding, remainder int64) change {
 		c.next = nextLag
 	}
 	return c
+}
+
+// failedMeanwhile tells whether the provider's books showed this very refund as failed after the call that calls it paid had
+// begun: refunds fail late, and never succeed late. A new look decides.
+func (r reservation) failedMeanwhile(f finding) bool {
+	return r.State == StateFailed && f.lease.State != StateFailed && f.source != sourceHuman && !r.failedByPerson() &&
+		r.ProviderRefundID != nil && *r.ProviderRefundID == f.result.ProviderRefundID
 }
 
 func (f finding) contradictory() bool { return f.kind == ErrorContradictory || f.kind == errorNotOurs }

@@ -111,6 +111,7 @@ type ProviderSetup struct {
 	Provider     Provider
 	KeyRetention time.Duration // how long the provider remembers an idempotency key
 	MaxKeyLength int           // bytes
+	Payments     PaymentReader // optional: reads the payment before an order is registered with it
 }
 
 // key is the idempotency key of an operation at this provider, on every attempt.

@@ -17,8 +17,12 @@ import (
 // ErrRefundNotFound reports a key that no refund holds; a withdrawn authorization's key is not a refund.
 var ErrRefundNotFound = errors.New("refund not found")
 
-// RegisterOrder stores a captured payment, or what may change of a known one, and tells whether it is new.
+// RegisterOrder stores a captured payment, or what may change of a known one, and tells whether it is new. Where the provider's
+// payments can be read, it is read before: see ErrPaymentMismatch.
 func (e *Engine) RegisterOrder(ctx context.Context, r Registration) (Order, bool, error) {
+	if err := e.verifyPayment(ctx, r); err != nil {
+		return Order{}, false, err
+	}
 	type registered struct {
 		order Order
 		isNew bool

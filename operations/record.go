@@ -134,12 +134,12 @@ func (e *Engine) tx2(ctx context.Context, tx *pgtx.Tx, notes []*note, wait bool)
 
 // events is the history that a finding writes: the attempt, and the transition if there is one.
 func (n *note) events(r reservation, c change, at time.Time) []Event {
-	if n.silent {
-		return nil
+	if n.silent || n.hinted && r.State == c.state {
+		return nil // an event that tells nothing new leaves no trace
 	}
 	o := r.Operation
 	attempt := Event{
-		TenantID: o.TenantID, OperationID: o.OperationID, Kind: string(n.source), Attempt: &n.lease.attempts,
+		TenantID: o.TenantID, OperationID: o.OperationID, Kind: string(n.source), Attempt: n.lease.attempt(),
 		Layer: optional(n.lease.layer), Actor: optional(n.lease.attemptedFor), ProviderRequestID: optional(n.result.RequestID),
 		Detail: n.detail, CreatedAt: at,
 	}
@@ -159,7 +159,7 @@ func (n *note) events(r reservation, c change, at time.Time) []Event {
 	from, to := r.State, c.state
 	return []Event{attempt, {
 		TenantID: o.TenantID, OperationID: o.OperationID, Kind: "transition", FromState: &from, ToState: &to,
-		Attempt: &n.lease.attempts, Actor: optional(n.lease.attemptedFor), Detail: merged(nil, "failure_code", deref(c.failureCode)),
+		Attempt: n.lease.attempt(), Actor: optional(n.lease.attemptedFor), Detail: merged(nil, "failure_code", deref(c.failureCode)),
 		CreatedAt: at,
 	}}
 }
@@ -178,6 +178,14 @@ func ordinal(n int) string {
 		return ""
 	}
 	return strconv.Itoa(n)
+}
+
+// attempt is the number of a lease's taking; nil where none was taken.
+func (l Lease) attempt() *int {
+	if l.attempts == 0 {
+		return nil
+	}
+	return &l.attempts
 }
 
 func optional(s string) *string {

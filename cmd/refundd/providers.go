@@ -17,20 +17,28 @@ import (
 	"refundd/escalations"
 	"refundd/operations"
 	"refundd/provider/simulator"
+	"refundd/provider/stripe"
 )
 
-// providerSimulator is the name that orders carry.
-const providerSimulator = "simulator"
+// The names that orders carry.
+const (
+	providerSimulator = "simulator"
+	providerStripe    = "stripe"
+)
 
 // providerAccess says where providers are.
 type providerAccess struct {
-	SimulatorURL string `placeholder:"URL" help:"Where the simulated provider is; without it, nothing of provider simulator is sent or looked up."`
+	SimulatorURL  string `placeholder:"URL" help:"Where the simulated provider is; without it, nothing of provider simulator is sent or looked up."`
+	StripeAPIKey  string `placeholder:"KEY" help:"The secret or restricted key of Stripe's, of test or live mode; without it, nothing of provider stripe is sent or looked up. Give it as a variable: arguments are seen by every process."`
+	StripeAPIBase string `placeholder:"URL" help:"Where Stripe's API is (default https://api.stripe.com)."`
 }
 
 // providerFlags are shared by all that refunds through providers.
 type providerFlags struct {
 	providerAccess
 	policyFlags
+	StripeWebhookSecret     string        `placeholder:"SECRET[,SECRET]" help:"The signing secret of Stripe's webhook endpoint at /v1/webhooks/stripe; two of them while it is rotated. Give it as a variable."`
+	VerifyPayments          bool          `help:"Read the payment at Stripe before an order is registered with it, and refuse what its currency or captured amount contradicts."`
 	ProviderTimeout         time.Duration `default:"10s" help:"Deadline of one call to a provider (default ${default})."`
 	Lease                   time.Duration `default:"0" help:"How long one attempt owns its operation, at least the provider timeout and as much again, up to 10s; 0 takes the provider timeout and 20s."`
 	ListingLag              time.Duration `default:"1m" help:"How long a provider's listing may lack a refund that was made (default ${default})."`
@@ -49,6 +57,12 @@ func (f providerFlags) faults() []error {
 	providers, err := f.providers()
 	if err != nil {
 		faults = append(faults, err)
+	}
+	if _, err := f.stripeEvents(); err != nil {
+		faults = append(faults, err)
+	}
+	if f.VerifyPayments && f.StripeAPIKey == "" {
+		faults = append(faults, errors.New("--verify-payments needs --stripe-api-key"))
 	}
 	if f.ProviderTimeout <= 0 {
 		faults = append(faults, errors.New("--provider-timeout must be positive"))
@@ -114,16 +128,51 @@ func wrongUse(faults []error) error {
 
 // providers are those that orders may name, as far as it is known where they are.
 func (a providerAccess) providers() (map[string]operations.ProviderSetup, error) {
-	if a.SimulatorURL == "" {
+	known := map[string]operations.ProviderSetup{}
+	if a.SimulatorURL != "" {
+		client, err := simulator.NewClient(a.SimulatorURL)
+		if err != nil {
+			return nil, errors.New("--simulator-url must be a URL such as http://127.0.0.1:4010")
+		}
+		known[providerSimulator] = operations.ProviderSetup{
+			Provider: client, KeyRetention: simulator.KeyRetention, MaxKeyLength: simulator.MaxKeyLength,
+		}
+	}
+	if a.StripeAPIKey != "" {
+		client, err := stripe.NewClient(stripe.Config{Key: stripe.Secret(a.StripeAPIKey), Base: a.StripeAPIBase})
+		switch {
+		case errors.Is(err, stripe.ErrKey):
+			return nil, fmt.Errorf("--stripe-api-key is %w", err)
+		case err != nil:
+			return nil, errors.New("--stripe-api-base must be a URL such as https://api.stripe.com")
+		}
+		known[providerStripe] = operations.ProviderSetup{
+			Provider: client, KeyRetention: stripe.KeyRetention, MaxKeyLength: stripe.MaxKeyLength, Payments: client,
+		}
+	}
+	return known, nil
+}
+
+// stripeEvents reads what Stripe announces; nil where no secret is given.
+func (f providerFlags) stripeEvents() (*stripe.Events, error) {
+	if f.StripeWebhookSecret == "" {
 		return nil, nil
 	}
-	client, err := simulator.NewClient(a.SimulatorURL)
-	if err != nil {
-		return nil, errors.New("--simulator-url must be a URL such as http://127.0.0.1:4010")
+	if f.StripeAPIKey == "" {
+		return nil, errors.New("--stripe-webhook-secret needs --stripe-api-key: what is announced is looked up")
 	}
-	return map[string]operations.ProviderSetup{providerSimulator: {
-		Provider: client, KeyRetention: simulator.KeyRetention, MaxKeyLength: simulator.MaxKeyLength,
-	}}, nil
+	var secrets []stripe.Secret
+	for secret := range strings.SplitSeq(f.StripeWebhookSecret, ",") {
+		secrets = append(secrets, stripe.Secret(strings.TrimSpace(secret)))
+	}
+	events, err := stripe.NewEvents(stripe.Secret(f.StripeAPIKey), secrets...)
+	switch {
+	case errors.Is(err, stripe.ErrKey):
+		return nil, nil // said of the key
+	case err != nil || len(secrets) > 2:
+		return nil, errors.New("--stripe-webhook-secret takes one secret, or two with a comma between them")
+	}
+	return events, nil
 }
 
 // names are the configured providers'.
@@ -142,6 +191,9 @@ func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pg
 	}
 	for name, setup := range providers {
 		setup.Provider = interruptible{setup.Provider, cut}
+		if !f.VerifyPayments {
+			setup.Payments = nil
+		}
 		providers[name] = setup
 	}
 	engine, err := operations.New(operations.Config{

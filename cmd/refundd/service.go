@@ -23,6 +23,7 @@ import (
 	"refundd/escalations"
 	"refundd/internal/halfclose"
 	"refundd/operations"
+	"refundd/provider/stripe"
 	"refundd/reconcile"
 )
 
@@ -137,9 +138,13 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	if err != nil {
 		return nil, err
 	}
+	events, err := f.stripeEvents()
+	if err != nil {
+		return nil, fault.Usage("%s", err)
+	}
 	s.handler, err = api.New(api.Config{
 		Engine: s.engine, Keys: s.keys, Desk: s.desk, History: history, Logger: log, Registerer: registry, Tracer: s.traces.tracer(),
-		RequestTimeout: f.RequestTimeout, RateLimit: f.RateLimit, Ready: s.ready,
+		RequestTimeout: f.RequestTimeout, RateLimit: f.RateLimit, Ready: s.ready, Events: eventReaders(events),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make api: %w", err)
@@ -325,4 +330,14 @@ func reachable(listener net.Listener) string {
 		host = "127.0.0.1"
 	}
 	return "http://" + net.JoinHostPort(host, port)
+}
+
+// eventReaders are those of the providers that announce what happens, by the name that orders carry.
+func eventReaders(s *stripe.Events) map[string]api.EventReader {
+	if s == nil {
+		return nil
+	}
+	return map[string]api.EventReader{providerStripe: func(body []byte, h http.Header, now time.Time) (operations.Hint, error) {
+		return s.Read(body, h.Get("Stripe-Signature"), now)
+	}}
 }

@@ -21,6 +21,7 @@ type Advice struct {
 var Problems = map[string]Advice{
 	"malformed_request":          {400, false, "unknown", "fix_request"},
 	"idempotency_key_required":   {400, false, "unknown", "fix_request"},
+	"webhook_signature_invalid":  {400, false, "unknown", "fix_request"},
 	"unauthenticated":            {401, false, "unknown", "escalate_to_human"},
 	"forbidden":                  {403, false, "unknown", "escalate_to_human"},
 	"order_not_found":            {404, false, "no", "fix_request"},
