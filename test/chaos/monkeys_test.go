@@ -23,10 +23,10 @@ const (
 	failDelay       = 600 * time.Millisecond
 )
 
-func flags(provider *harness.Simulator) []string {
-	return []string{"--simulator-url", provider.URL, "--provider-timeout", providerTimeout.String(), "--lease", lease.String(),
+func flags(provider harness.Provider) []string {
+	return append(provider.Flags(), "--provider-timeout", providerTimeout.String(), "--lease", lease.String(),
 		"--listing-lag", listingLag.String(), "--provider-breaker-open", "300ms", "--backoff-min", "100ms", "--backoff-max", "1s",
-		"--pool-size", "8"}
+		"--pool-size", "8")
 }
 
 // dice are one monkey's own: the same seed gives each of them the same luck.
@@ -134,7 +134,7 @@ func (c *tally) String() string {
 }
 
 // tempt makes the provider misbehave, and now and then die, while nobody else needs it alive.
-func tempt(storm context.Context, d dice, provider *harness.Simulator, alive *sync.Mutex, did *tally) {
+func tempt(storm context.Context, d dice, provider harness.Provider, alive *sync.Mutex, did *tally) {
 	for storm.Err() == nil {
 		rest(storm, d.between(20*time.Millisecond, 400*time.Millisecond))
 		count := harness.Times(1 + d.IntN(4))

@@ -18,12 +18,17 @@ import (
 
 func TestStorm_EveryAnswerWasTrueAndTheBooksAgree(t *testing.T) {
 	t.Parallel()
+	storm(t, false)
+}
+
+func storm(t *testing.T, atStripe bool) {
+	t.Helper()
 	seed := *seed
 	if seed == 0 {
 		seed = rand.Uint64N(1e9)
 	}
 	t.Logf("go test ./test/chaos -chaos.seed=%d -chaos.duration=%v", seed, *duration)
-	w := newWorld(t)
+	w := newWorld(t, atStripe)
 	w.storm(seed)
 	w.calm()
 	w.judge()
@@ -34,18 +39,26 @@ type world struct {
 	t         *testing.T
 	cluster   *embedpg.Server
 	service   *harness.Service
-	provider  *harness.Simulator
+	provider  harness.Provider
 	alive     sync.Mutex // the provider is
 	all       []*slot    // servers first
 	did       tally
 	forgotten map[string]bool // operations whose keys the provider forgot
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, atStripe bool) *world {
 	t.Helper()
-	provider := harness.Simulate(t, 0)
 	cluster := testdb.Start(t, embedpg.Options{Durable: true})
-	s := &harness.Service{DB: testdb.NewIn(t, cluster), Simulator: provider, Flags: flags(provider)}
+	s := &harness.Service{DB: testdb.NewIn(t, cluster)}
+	var provider harness.Provider
+	if atStripe {
+		s.Stripe = harness.NewStripe(t)
+		provider = s.Stripe
+	} else {
+		s.Simulator = harness.Simulate(t, 0)
+		provider = s.Simulator
+	}
+	s.Flags = flags(provider)
 	w := &world{t: t, cluster: cluster, service: s, provider: provider, did: tally{n: map[string]int{}}, forgotten: map[string]bool{}}
 	for i := range 2 {
 		w.all = append(w.all, &slot{t: t, name: fmt.Sprint("server ", i), did: &w.did, start: func() (*harness.Process, string, error) {
@@ -87,6 +100,9 @@ func (w *world) storm(seed uint64) {
 		over()
 	})
 	all.Go(func() { w.age(storm, newDice(seed, "time")) })
+	if s := w.service.Stripe; s != nil {
+		all.Go(func() { announce(storm, newDice(seed, "events"), s, &w.callers, &w.did) })
+	}
 	all.Wait()
 }
 

@@ -75,6 +75,11 @@ func pick(all []*cell, wanted func(*cell) bool) []*cell {
 // reconciliation runs, and everybody's books agree.
 func TestMatrix_KillEverywhere_ProviderExecutesOnceAndTheBooksAgree(t *testing.T) {
 	t.Parallel()
+	matrix(t, false)
+}
+
+func matrix(t *testing.T, atStripe bool) {
+	t.Helper()
 	var mu sync.Mutex
 	reached := map[string]int{}
 	size := 0
@@ -82,7 +87,7 @@ func TestMatrix_KillEverywhere_ProviderExecutesOnceAndTheBooksAgree(t *testing.T
 		for _, m := range moods() {
 			t.Run(m.name, func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, m)
+				w := newWorld(t, m, atStripe)
 				all := cells()
 				w.run(all)
 				mu.Lock()

@@ -54,15 +54,23 @@ type world struct {
 	t        *testing.T
 	mood     mood
 	service  *harness.Service
-	provider *harness.Simulator
+	provider harness.Provider
 	tenant   *harness.Tenant
 	reached  map[string]int // fail points that a kill found operations at, by road and place
 }
 
-func newWorld(t *testing.T, m mood) *world {
+func newWorld(t *testing.T, m mood, atStripe bool) *world {
 	t.Helper()
-	s := harness.NewPaying(t, "--listing-lag", lag.String(), "--provider-breaker-failures", "1000000", "--pool-size", "6")
-	w := &world{t: t, mood: m, Patience: m.Patience, service: s, provider: s.Simulator, tenant: s.OpenTenant(t), reached: map[string]int{}}
+	flags := []string{"--listing-lag", lag.String(), "--provider-breaker-failures", "1000000", "--pool-size", "6"}
+	w := &world{t: t, mood: m, Patience: m.Patience, reached: map[string]int{}}
+	if atStripe {
+		w.service = harness.NewAtStripe(t, flags...)
+		w.provider = w.service.Stripe
+	} else {
+		w.service = harness.NewPaying(t, flags...)
+		w.provider = w.service.Simulator
+	}
+	w.tenant = w.service.OpenTenant(t)
 	w.misbehave()
 	return w
 }

@@ -18,7 +18,7 @@ func NewPaying(t testing.TB, flags ...string) *Service {
 	return &Service{DB: testdb.New(t), Simulator: simulator, Flags: append(flags, "--simulator-url", simulator.URL)}
 }
 
-// Payment is a captured payment at the simulator; its order has the same id.
+// Payment is a captured payment at the service's provider; its order has the same id.
 type Payment struct {
 	OrderID  string
 	Currency string // default EUR
@@ -36,8 +36,12 @@ func (t *Tenant) Pay(payments ...Payment) {
 	t.t.Helper()
 	batch := &pgx.Batch{}
 	for _, p := range payments {
+		provider, ref := "simulator", t.Ref(p.OrderID)
+		if s := t.Service.Stripe; s != nil {
+			provider, ref = "stripe", s.capture(t, p)
+		}
 		batch.Queue(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref)
-			VALUES ($1, $2, coalesce(nullif($3, ''), 'EUR'), $4, 'simulator', $5)`, t.ID, p.OrderID, p.Currency, p.Cents, t.Ref(p.OrderID))
+			VALUES ($1, $2, coalesce(nullif($3, ''), 'EUR'), $4, $5, $6)`, t.ID, p.OrderID, p.Currency, p.Cents, provider, ref)
 	}
 	if err := t.Service.DB.Owner.SendBatch(t.t.Context(), batch).Close(); err != nil {
 		t.t.Fatalf("load payments: %v", err)

@@ -15,7 +15,8 @@ import (
 type Service struct {
 	DB        *testdb.DB
 	Servers   []*Server
-	Simulator *Simulator // nil without a provider
+	Simulator *Simulator // nil without it
+	Stripe    *Stripe    // nil without it
 	Flags     []string   // of every process that refunds or reconciles
 }
 

@@ -10,6 +10,8 @@ package stripefake
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -34,18 +36,19 @@ type Payment struct {
 
 // Refund is a refund as the books have it.
 type Refund struct {
-	ID        string
-	Payment   string // pi_…
-	Charge    string
-	Account   string
-	Amount    int64
-	Currency  string
-	Status    string
-	Reason    string // of a failure
-	Metadata  map[string]string
-	Key       string
-	Created   time.Time
-	hiddenTil time.Time // from listings
+	ID       string
+	Payment  string // pi_…
+	Charge   string
+	Account  string
+	Amount   int64
+	Currency string
+	Status   string
+	Reason   string // of a failure
+	Metadata map[string]string
+	Key      string
+	Created  time.Time
+	turns    time.Time // when it becomes what it turns into, where it does
+	turnsTo  string
 }
 
 // stored is what a key has brought about.
@@ -60,11 +63,12 @@ type stored struct {
 // Fault is what happens to requests.
 type Fault struct {
 	On     string        // "POST" or "GET"
-	Do     string        // drop_before, drop_after, hang_before, hang_after, status_before, status_after, garbage
+	Do     string        // drop_before, drop_after, hang_before, hang_after, status_before, status_after, garbage; slow, stored, decline
 	Status int           // of status_before and status_after
 	Code   string        // of their error
 	Type   string        // of their error
-	Wait   time.Duration // of hang_before and hang_after; of Retry-After, where there is one
+	Wait   time.Duration // before it happens
+	Retry  time.Duration // of Retry-After
 	Times  int
 }
 
@@ -80,7 +84,10 @@ type Fake struct {
 	ahead    time.Duration // of the real clock
 	lag      time.Duration // until a listing shows a refund
 	status   string        // of new refunds
-	page     int           // the largest page; 100 at Stripe
+	turnsTo  string        // what they become
+	turnsIn  time.Duration
+	perKey   map[string]int // requests for refunds
+	page     int            // the largest page; 100 at Stripe
 	seq      int
 	requests []string
 }
@@ -89,10 +96,27 @@ type Fake struct {
 func New() *Fake {
 	f := &Fake{
 		keys:     map[string]string{"sk_test_fake": "test", "rk_live_fake": "live"},
-		payments: map[string]*Payment{}, stored: map[string]*stored{}, status: "succeeded", page: 100,
+		payments: map[string]*Payment{}, stored: map[string]*stored{}, perKey: map[string]int{}, status: "succeeded", page: 100,
 	}
 	f.Server = httptest.NewServer(f)
 	return f
+}
+
+// Stop ends the server as a crash would; Again starts it where it was, with the same books.
+func (f *Fake) Stop() {
+	f.CloseClientConnections()
+	f.Close()
+}
+
+// Again: see Stop.
+func (f *Fake) Again() error {
+	listener, err := net.Listen("tcp", strings.TrimPrefix(f.URL, "http://"))
+	if err != nil {
+		return err
+	}
+	f.Server = &httptest.Server{Listener: listener, Config: &http.Server{Handler: f}} //nolint:gosec // on loopback, for a test
+	f.Start()
+	return nil
 }
 
 // Pay adds a payment in test mode, of which all was captured, and answers its intent's name.
@@ -129,6 +153,20 @@ func (f *Fake) Fail(fault Fault) {
 	f.faults = append(f.faults, &fault)
 }
 
+// Clear ends the faults of a kind.
+func (f *Fake) Clear(do string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults = slices.DeleteFunc(f.faults, func(x *Fault) bool { return x.Do == do })
+}
+
+// Let makes an API key known, of live or of test mode.
+func (f *Fake) Let(key, mode string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keys[key] = mode
+}
+
 // Heal ends all faults.
 func (f *Fake) Heal() {
 	f.mu.Lock()
@@ -140,7 +178,39 @@ func (f *Fake) Heal() {
 func (f *Fake) Set(status string, lag time.Duration, page int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.status, f.lag, f.page = status, lag, page
+	f.status, f.lag, f.page, f.turnsTo = status, lag, page, ""
+}
+
+// Turn says that new refunds are of one status first and become of another after a while.
+func (f *Fake) Turn(first, then string, in time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status, f.turnsTo, f.turnsIn = first, then, in
+}
+
+// Lag says for how long listings lack a refund.
+func (f *Fake) Lag(lag time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lag = lag
+}
+
+// Forget forgets a key, whatever the account.
+func (f *Fake) Forget(key string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id := range f.stored {
+		if strings.HasSuffix(id, "\x00"+key) {
+			delete(f.stored, id)
+		}
+	}
+}
+
+// PerKey is how many requests for refunds carried each key.
+func (f *Fake) PerKey() map[string]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.perKey)
 }
 
 // Later moves the clock on.
@@ -156,6 +226,7 @@ func (f *Fake) now() time.Time { return time.Now().Add(f.ahead) }
 func (f *Fake) Refunds() []Refund {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.turn()
 	all := make([]Refund, len(f.refunds))
 	for i, r := range f.refunds {
 		all[i] = *r
@@ -199,10 +270,22 @@ func (f *Fake) make(p *Payment, amount int64, metadata map[string]string, key st
 	f.seq++
 	r := &Refund{
 		ID: fmt.Sprintf("re_%08d", f.seq), Payment: p.ID, Charge: p.Charge, Account: p.Account, Amount: amount, Currency: p.Currency,
-		Status: f.status, Metadata: metadata, Key: key, Created: f.now(), hiddenTil: f.now().Add(f.lag),
+		Status: f.status, Metadata: metadata, Key: key, Created: f.now(),
+	}
+	if f.turnsTo != "" {
+		r.turns, r.turnsTo = f.now().Add(f.turnsIn), f.turnsTo
 	}
 	f.refunds = append(f.refunds, r)
 	return r
+}
+
+// turn lets refunds become what they turn into.
+func (f *Fake) turn() {
+	for _, r := range f.refunds {
+		if r.turnsTo != "" && !f.now().Before(r.turns) {
+			r.Status, r.turnsTo = r.turnsTo, ""
+		}
+	}
 }
 
 // given is what was refunded of a payment and did not come back.
@@ -240,6 +323,9 @@ func missing(what, param, id string) failed {
 func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.requests = append(f.requests, r.Method+" "+r.URL.Path)
+	if r.Method == http.MethodPost {
+		f.perKey[r.Header.Get("Idempotency-Key")]++
+	}
 	f.seq++
 	w.Header().Set("Request-Id", fmt.Sprintf("req_%08d", f.seq))
 	fault := f.fault(r.Method)
@@ -263,7 +349,7 @@ func write(w http.ResponseWriter, status int, body []byte) {
 // fault is the one that happens to a request; the zero fault where none does.
 func (f *Fake) fault(method string) Fault {
 	for _, x := range f.faults {
-		if x.On == method && x.Times > 0 {
+		if x.On == method && x.Times > 0 && x.Do != "slow" && x.Do != "stored" && x.Do != "decline" {
 			x.Times--
 			return *x
 		}
@@ -272,14 +358,15 @@ func (f *Fake) fault(method string) Fault {
 }
 
 func (x Fault) before(w http.ResponseWriter, r *http.Request) bool {
-	switch x.Do {
-	case "drop_before":
-		panic(http.ErrAbortHandler)
-	case "hang_before":
+	if strings.HasSuffix(x.Do, "_before") {
 		select {
 		case <-time.After(x.Wait):
 		case <-r.Context().Done():
 		}
+	}
+	switch x.Do {
+	case "drop_before":
+		panic(http.ErrAbortHandler)
 	case "status_before":
 		x.write(w)
 		return false
@@ -291,11 +378,12 @@ func (x Fault) before(w http.ResponseWriter, r *http.Request) bool {
 }
 
 func (x Fault) after(w http.ResponseWriter) bool {
+	if strings.HasSuffix(x.Do, "_after") {
+		time.Sleep(x.Wait)
+	}
 	switch x.Do {
 	case "drop_after":
 		panic(http.ErrAbortHandler)
-	case "hang_after":
-		time.Sleep(x.Wait)
 	case "status_after":
 		x.write(w)
 		return false
@@ -304,8 +392,8 @@ func (x Fault) after(w http.ResponseWriter) bool {
 }
 
 func (x Fault) write(w http.ResponseWriter) {
-	if x.Wait > 0 && x.Status == http.StatusTooManyRequests {
-		w.Header().Set("Retry-After", strconv.Itoa(int(x.Wait.Seconds())))
+	if x.Retry > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(x.Retry.Seconds())))
 	}
 	kind := x.Type
 	if kind == "" {
@@ -321,7 +409,9 @@ type caller struct {
 }
 
 func (f *Fake) answer(r *http.Request) (int, []byte) {
+	f.mu.Lock()
 	mode, known := f.keys[strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")]
+	f.mu.Unlock()
 	if !known {
 		e := failed{http.StatusUnauthorized, "invalid_request_error", "", "", "Invalid API Key provided"}
 		return e.status, e.body()
@@ -336,6 +426,7 @@ func (f *Fake) answer(r *http.Request) (int, []byte) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.turn()
 	return f.get(c, r.URL)
 }
 
@@ -375,24 +466,22 @@ func (f *Fake) post(c caller, r *http.Request) (int, []byte) {
 	}
 	s := &stored{params: params, running: true, at: f.now()}
 	f.stored[id] = s
-	if fault := f.inside(); fault != nil { // what happens while the key is taken
+	if fault := f.take("slow"); fault != nil { // the key is taken meanwhile
 		f.mu.Unlock()
 		time.Sleep(fault.Wait)
 		f.mu.Lock()
 	}
+	f.turn()
 	s.status, s.body = f.refund(c, r.PostForm, key)
-	if fault := f.broken(); fault != nil {
+	if fault := f.take("stored"); fault != nil { // an error that is stored, though the refund was made
+
 		s.status, s.body = fault.Status, failed{fault.Status, "api_error", "", "", "An error occurred"}.body()
 	}
 	s.running = false
 	return s.status, s.body
 }
 
-// inside is a fault that holds a key for a while; broken is one whose error is stored under the key, once the refund is made.
-func (f *Fake) inside() *Fault { return f.take("slow") }
-
-func (f *Fake) broken() *Fault { return f.take("stored") }
-
+// take takes a fault of a kind; nil where there is none.
 func (f *Fake) take(do string) *Fault {
 	for _, x := range f.faults {
 		if x.Do == do && x.Times > 0 {
@@ -414,6 +503,10 @@ func (f *Fake) refund(c caller, q url.Values, key string) (int, []byte) {
 			e := failed{http.StatusBadRequest, "invalid_request_error", "parameter_unknown", name, "Received unknown parameter: " + name}
 			return e.status, e.body()
 		}
+	}
+	if fault := f.take("decline"); fault != nil {
+		e = failed{http.StatusBadRequest, "invalid_request_error", fault.Code, "", "Declined."}
+		return e.status, e.body()
 	}
 	left := p.Captured - f.given(p)
 	amount, err := strconv.ParseInt(q.Get("amount"), 10, 64)
@@ -501,7 +594,7 @@ func (f *Fake) list(c caller, q url.Values) (int, []byte) {
 	data, begun, more := []json.RawMessage{}, !q.Has("starting_after"), false
 	for _, r := range slices.Backward(f.refunds) {
 		switch {
-		case r.Payment != p.ID || f.now().Before(r.hiddenTil):
+		case r.Payment != p.ID || f.now().Sub(r.Created) < f.lag:
 		case !begun:
 			begun = r.ID == q.Get("starting_after")
 		case len(data) == limit:
