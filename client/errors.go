@@ -28,6 +28,10 @@ const (
 	MoneyMovedUnknown MoneyMoved = "unknown"
 )
 
+func (m MoneyMoved) known() bool {
+	return m == MoneyMovedYes || m == MoneyMovedNo || m == MoneyMovedUnknown
+}
+
 // Codes that the client itself gives; all others are the service's (openapi.yaml).
 const (
 	CodeServiceUnavailable = "service_unavailable" // no answer came, or the breaker is open

@@ -53,7 +53,7 @@ func (c *Client) exchange(ctx context.Context, q *call, n int) (int, *failedAtte
 	case err != nil:
 		return 0, c.unanswered(ctx, q, err) // truncated: what it would have said is not known
 	case res.StatusCode < 200 || res.StatusCode >= 300:
-		return res.StatusCode, refused(q, res, body, time.Now())
+		return res.StatusCode, refused(q, res, body)
 	}
 	if err := q.accept(body); err != nil {
 		return res.StatusCode, unexpected(q, res.StatusCode, err)
@@ -73,6 +73,7 @@ func (c *Client) request(ctx context.Context, q *call, n int) (*http.Request, er
 	req.GetBody = nil // net/http must not send it again by itself
 	req.Header.Set("Authorization", "Bearer "+c.config.APIKey)
 	req.Header.Set("Accept", "application/json")
+	req.Header.Set("Cache-Control", "no-store") // nothing on the way may answer for the service
 	if q.body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
@@ -104,8 +105,8 @@ func (c *Client) unanswered(ctx context.Context, q *call, cause error) *failedAt
 }
 
 // refused reads an answer that is no 2xx. One that is not the service's own says nothing of the operation.
-func refused(q *call, res *http.Response, body []byte, now time.Time) *failedAttempt {
-	p := readProblem(res, body)
+func refused(q *call, res *http.Response, body []byte) *failedAttempt {
+	p, now := readProblem(res, body), sentAt(res.Header)
 	f := &failedAttempt{Error: &Error{Status: res.StatusCode}, again: shouldRetry(res.Header, p, res.StatusCode, now)}
 	f.RetryAfter, f.named = retryAfter(res.Header, now)
 	f.Retryable = f.again
@@ -136,11 +137,10 @@ func readProblem(res *http.Response, body []byte) *problem {
 	if err := json.Unmarshal(body, &p); err != nil || p.Code == "" {
 		return nil
 	}
-	switch p.MoneyMoved {
-	case MoneyMovedYes, MoneyMovedNo, MoneyMovedUnknown:
-		return &p
+	if !p.MoneyMoved.known() {
+		return nil
 	}
-	return nil
+	return &p
 }
 
 // unexpected is the error of a 2xx that is not the answer that was asked for. It says nothing of the operation.

@@ -142,6 +142,54 @@ func TestRefund_Waits(t *testing.T) {
 	}
 }
 
+// A date is read by the clock of the server that wrote it: one of the two may be an hour off.
+func TestRefund_RetryAfterADate_IsReadByTheServersClock(t *testing.T) {
+	t.Parallel()
+	for _, off := range []time.Duration{-time.Hour, 0, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			began, sent := time.Now(), 0
+			c := newClient(t, func(r *http.Request) (*http.Response, error) {
+				theirs := time.Now().Add(off).UTC()
+				if sent++; sent > 1 {
+					return says(r, 422, `{"code":"odd","isRetryable":false,"money_moved":"no"}`, nil), nil
+				}
+				return says(r, 503, overloaded, map[string]string{
+					"Date": theirs.Format(http.TimeFormat), "Retry-After": theirs.Add(7 * time.Second).Format(http.TimeFormat),
+				}), nil
+			}, nil)
+			if _, err := c.Refund(t.Context(), asked); err == nil || sent != 2 {
+				t.Errorf("%v off: %d requests, %v", off, sent, err)
+			}
+			if took := time.Since(began); took != 7*time.Second {
+				t.Errorf("%v off: it waits for %v", off, took)
+			}
+		})
+	}
+}
+
+// Nothing is kept, here or on the way: each call asks, and asks for what nobody stored.
+func TestReads_AreNeverServedFromACache(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.executed["K"] = 100
+	var asked []string
+	look := func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.Header.Get("Cache-Control"))
+		w.Header().Set("Cache-Control", "max-age=3600")
+		receipt(w, http.StatusOK, "K", int64(100*len(asked)), "", false)
+	}
+	s.gets = []act{look, look}
+	c := s.client(t, nil)
+	for i := range 2 {
+		if r, err := c.GetRefund(t.Context(), "K"); err != nil || r.AmountCents != int64(100*(i+1)) {
+			t.Errorf("read %d: %d, %v", i+1, r.AmountCents, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"no-store", "no-store"}, asked); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestRefund_TheDeadline_IsPassedByNoWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,7 @@ var quick = map[string]string{"Retry-After": "0"}
 func TestRefund_ExecutedAndTheAnswerIsLost_IsLookedUpInsteadOfSentAgain(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]act{
-		"reset": reset, "truncated": truncate, "hang": hang, "slow body": drip, "another answer": garble,
+		"reset": reset, "truncated": truncate, "hang": hang, "slow body": drip, "another answer": garble, "half an answer": halve,
 		"endless body": swell, "proxy's 502": page(502, quick), "proxy's 529": page(529, nil),
 		"internal": refuse(500, "internal", true, "unknown", nil),
 		"deadline": refuse(504, "deadline_exceeded", true, "unknown", nil),

@@ -113,22 +113,27 @@ func (c *Client) find(ctx context.Context, r RefundRequest, n int) *Receipt {
 	return &got
 }
 
+// is reports whether it is the refund of that operation, and says what every refund says.
+func (r Refund) is(operationID string) bool {
+	return r.OperationID == operationID && r.State != "" && r.MoneyMoved.known()
+}
+
 // of reports whether it is the refund that was asked for, and not another one under its operation id.
 func (r Refund) of(asked RefundRequest) bool {
-	return r.OperationID == asked.OperationID && r.OrderID == asked.OrderID && r.AmountCents == asked.AmountCents &&
+	return r.is(asked.OperationID) && r.OrderID == asked.OrderID && r.AmountCents == asked.AmountCents &&
 		(asked.Currency == "" || r.Currency == asked.Currency)
 }
 
 // GetRefund returns how a refund stands now. One that nobody began is CodeRefundNotFound.
 func (c *Client) GetRefund(ctx context.Context, operationID string) (Receipt, error) {
 	q := &call{method: http.MethodGet, path: refundPath(operationID), names: operationID}
-	return get(ctx, c, q, func(r Receipt) bool { return r.OperationID == operationID })
+	return get(ctx, c, q, func(r Receipt) bool { return r.is(operationID) })
 }
 
 // ReconcileRefund has the service look a refund up at its provider now, and returns how it then stands.
 func (c *Client) ReconcileRefund(ctx context.Context, operationID string) (Refund, error) {
 	q := &call{method: http.MethodPost, path: refundPath(operationID) + "/reconcile", names: operationID}
-	return get(ctx, c, q, func(r Refund) bool { return r.OperationID == operationID })
+	return get(ctx, c, q, func(r Refund) bool { return r.is(operationID) })
 }
 
 // RefundQuery selects a page of refunds. The zero value asks for the newest ones.

@@ -25,6 +25,14 @@ func delay(n int, random float64) time.Duration {
 	return time.Duration(float64(d) * (1 - jitterShare*random))
 }
 
+// sentAt is when an answer was sent, by its sender's own clock, which a date in it is to be read by; else by ours.
+func sentAt(h http.Header) time.Time {
+	if at, err := http.ParseTime(h.Get("Date")); err == nil {
+		return at
+	}
+	return time.Now()
+}
+
 // retryAfter reads the header Retry-After (RFC 9110, section 10.2.3): seconds, or an HTTP date.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	value := strings.TrimSpace(h.Get("Retry-After"))

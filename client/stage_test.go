@@ -202,6 +202,12 @@ func garble(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprint(w, `{"operation_id":"somebody else's"}`)
 }
 
+// halve answers a receipt that says nothing of the money.
+func halve(w http.ResponseWriter, _ *http.Request) {
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprint(w, `{"operation_id":"K","order_id":"A-1","amount_cents":4999,"status":"processed","money_moved":"perhaps"}`)
+}
+
 // swell answers without end.
 func swell(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
