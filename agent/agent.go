@@ -125,7 +125,7 @@ func guarded[In any](ctx context.Context, t *Tools, req *mcp.CallToolRequest, do
 	if fault != nil {
 		return *fault
 	}
-	return do(t, ctx, req, in)
+	return do(t, ctx, req, in).shaped()
 }
 
 // tell logs and counts one answer.

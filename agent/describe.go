@@ -110,7 +110,8 @@ const pick = `"case_id":{"type":"string","minLength":1,"maxLength":255},
 	"order_id":{"type":"string","minLength":1,"maxLength":255,"description":"Only to tell several approvals apart."},
 	"amount_cents":{"type":"integer","minimum":1,"maximum":9007199254740991,
 		"description":"Only to tell several approvals apart."},
-	"line":{"type":"integer","minimum":1,"description":"The line of an approval that an answer listed."}`
+	"line":{"type":"integer","minimum":1,
+		"description":"The line of an approval that an answer listed; its order_id and amount_cents may stand beside it."}`
 
 // object is the schema of a tool's arguments (JSON Schema 2020-12).
 func object(properties string, required ...string) json.RawMessage {

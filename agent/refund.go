@@ -152,7 +152,7 @@ func (t *Tools) processOne(ctx context.Context, caseID string) (r Result) {
 	if refused != nil {
 		return *refused
 	}
-	return t.execute(ctx, a)
+	return t.execute(ctx, a).shaped()
 }
 
 // summed is the answer for several cases.

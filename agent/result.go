@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/url"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -87,6 +88,32 @@ const (
 
 // Actions of tools only, beside those of the service.
 const actionAskForIdentifier = "ask_for_identifier"
+
+// statuses and actions are all that an answer may say in these members.
+var (
+	statuses = []string{
+		StatusFound, StatusNoneFound, StatusWouldApprove, StatusWouldEscalate, StatusApproved, StatusEscalated, StatusNotExecuted,
+		string(client.StatusProcessed), string(client.StatusAlreadyProcessed), string(client.StatusPending),
+		string(client.StateReserved), string(client.StateSucceeded), string(client.StateNeedsAttention),
+		StatusOK, StatusPartialFailure, StatusRefused, StatusFailed,
+	}
+	actions = []string{
+		client.ActionNone, client.ActionRetrySameOperation, client.ActionWaitThenGet, client.ActionFixRequest,
+		client.ActionRequestAuthorization, client.ActionEscalate, actionAskForIdentifier,
+	}
+)
+
+// shaped is an answer in words of the tools' own: whoever answered for the service may have said anything.
+func (r Result) shaped() Result {
+	if !slices.Contains(statuses, r.Status) {
+		r = broken()
+		r.cause = "the service answers with an unknown status"
+	}
+	if !slices.Contains(actions, r.NextAction) {
+		r.NextAction = client.ActionEscalate
+	}
+	return r
+}
 
 // failed reports whether the answer is one with isError.
 func (r Result) failed() bool { return r.Code != "" }
