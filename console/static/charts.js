@@ -19,7 +19,7 @@ function options(uPlot, width, series, bars) {
   const axis = { stroke: ink, grid: { stroke: style('--line'), width: 1 }, ticks: { stroke: style('--line') }, font: '12px system-ui' };
   return {
     width, height: 220, legend: { show: false }, cursor: { show: false }, tzDate: (ts) => uPlot.tzDate(new Date(ts * 1000), 'Etc/UTC'),
-    scales: { y: { range: (_, __, max) => [0, Math.max(1, Math.ceil(max * 1.1))] } },
+    scales: { x: { range: (_, min, max) => [min, max + (bars ?? 0)] }, y: { range: (_, __, max) => [0, Math.max(1, Math.ceil(max * 1.1))] } },
     axes: [axis, { ...axis, size: 44, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 1e4, 1e5, 1e6] }],
     series: [{}, ...series.map((s) => ({
       label: titleOf(s), stroke: style(`--${s.name}`), fill: bars ? style(`--${s.name}`) : undefined, width: 2,

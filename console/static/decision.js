@@ -43,7 +43,7 @@ export function Decision({ refund: r, path, look, done }) {
   const amount = html`<${Money} cents=${r.amount_cents} currency=${r.currency} />`;
   const offer = form.override || overridable(decide.failure, r);
   return html`<section aria-labelledby="decide" class="decision"><h2 id="decide">Decide</h2>
-    <p>${look ? html`When the provider was last asked (<${When} at=${look.at} />): <strong>${lookWords(look)}</strong>. It is asked once more before your decision counts, and what its books contradict is refused.`
+    <p>${look ? html`When the provider was last asked, <${When} at=${look.at} within />: <strong>${lookWords(look)}</strong>. It is asked once more before your decision counts, and what its books contradict is refused.`
       : 'The provider is asked once more before your decision counts, and what its books contradict is refused.'}</p>
     <form onSubmit=${(e) => { e.preventDefault(); decide.run(); }}>
       <fieldset><legend>What became of the money?</legend>

@@ -42,7 +42,8 @@ const utc = new Intl.DateTimeFormat('sv-SE', { timeZone: 'UTC', dateStyle: 'shor
 const local = new Intl.DateTimeFormat(undefined, { dateStyle: 'medium', timeStyle: 'medium' });
 
 export const inUTC = (time) => `${utc.format(new Date(time))} UTC`;
-export const inZone = (time) => `${local.format(new Date(time))} ${zone}`;
+// inZone is empty where the reader's zone is UTC itself.
+export const inZone = (time) => (['UTC', 'Etc/UTC'].includes(zone) ? '' : `${local.format(new Date(time))} ${zone}`);
 
 // span says how long in the two largest units.
 export function span(milliseconds) {

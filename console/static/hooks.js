@@ -99,12 +99,17 @@ export function usePages(path, every = 0) {
   const cursors = trail.path === path ? trail.cursors : [''];
   const cursor = cursors[cursors.length - 1];
   const query = cursor ? `${path.includes('?') ? '&' : '?'}cursor=${encodeURIComponent(cursor)}` : '';
-  const page = useRead(path && path + query, every);
-  const next = page.data?.next_cursor;
+  const read = useRead(path && path + query, every);
+  const shown = useRef({});
+  const turning = !read.data && !read.failure && shown.current.path === path; // the page before stays until the next one is there
+  if (!turning) shown.current = { path, read, number: cursors.length };
+  const page = { ...shown.current.read, again: read.again };
+  const next = turning ? null : page.data?.next_cursor;
   return {
     ...page,
-    number: cursors.length,
-    older: next ? () => set({ path, cursors: [...cursors, next] }) : null,
+    number: shown.current.number,
+    turning,
+    older: next || turning ? () => next && set({ path, cursors: [...cursors, next] }) : null,
     newer: cursors.length > 1 ? () => set({ path, cursors: cursors.slice(0, -1) }) : null,
   };
 }
@@ -115,7 +120,7 @@ let voice;
 export function announce(text) {
   if (!voice) return;
   voice.textContent = '';
-  requestAnimationFrame(() => { voice.textContent = text; });
+  setTimeout(() => { voice.textContent = text; }, 50); // the same again is heard again
 }
 
 export const setVoice = (element) => { voice = element; };

@@ -2,7 +2,7 @@
 
 import { createContext, html, useContext, useEffect, useRef } from './vendor/preact-htm.js';
 import { inUTC, inZone, money, span } from './format.js';
-import { announce, useNow } from './hooks.js';
+import { announce, useNow, useSession } from './hooks.js';
 import { faultWords, problemWords, stateName } from './words.js';
 
 // Old is since when what stands below was read, where it cannot be read now.
@@ -24,11 +24,12 @@ export function Age({ since }) {
   return html`${span(at - Date.parse(since))}`;
 }
 
-// When is a time in UTC and in the reader's zone, with its age.
-export function When({ at, age = true }) {
+// When is a time in UTC and in the reader's zone, with its age; within is for the middle of a sentence.
+export function When({ at, age = true, within = false }) {
   if (!at) return '–';
-  return html`<time datetime=${at} title=${inZone(at)}>${inUTC(at)}</time>
-    <span class="zone">${inZone(at)}${age && html` · <${Age} since=${at} /> ago`}</span>`;
+  const beside = [inZone(at), age && html`<${Age} since=${at} /> ago`].filter(Boolean);
+  const told = beside.flatMap((x, i) => (i ? [within ? ', ' : ' · ', x] : [x]));
+  return html`<time datetime=${at}>${inUTC(at)}</time>${told.length > 0 && (within ? html` (${told})` : html` <span class="zone">${told}</span>`)}`;
 }
 
 export const to = (...path) => `#/${path.map(encodeURIComponent).join('/')}`;
@@ -53,15 +54,17 @@ export function Told({ failure, children }) {
   </div>`;
 }
 
-// Read shows what was read, or why it was not; what is old is labelled, and its amounts say so too.
+// Read shows what was read, or why it was not; what is old is labelled, and its amounts say so too. Its shape stays the same
+// whatever happens, so that a form below it keeps what was typed.
 export function Read({ of, children, empty }) {
+  const { down } = useSession();
   if (!of.data) return of.failure ? html`<${Told} failure=${of.failure} />` : html`<p class="busy" role="status">Reading…</p>`;
-  const shown = typeof children === 'function' ? children(of.data) : children;
-  if (!of.failure) return of.data.data?.length === 0 && empty ? html`<p class="none">${empty}</p>` : shown;
-  return html`<div class="old">
-    <p class="oldness"><strong>Not current.</strong> Read at ${inUTC(of.at)}, <${Age} since=${new Date(of.at).toISOString()} /> ago;
-      ${' '}it cannot be read now (${problemWords(of.failure.problem)[0].toLowerCase()}). Amounts may have changed.</p>
-    <${Old.Provider} value=${of.at}>${shown}<//>
+  const old = of.failure || down ? of.at : null;
+  const none = empty && of.data.data?.length === 0;
+  return html`<div class=${old ? 'old' : ''}>
+    ${old && html`<p class="oldness"><strong>Not current.</strong> Read at ${inUTC(old)}, <${Age} since=${new Date(old).toISOString()} /> ago;
+      ${' '}it cannot be read now${of.failure && ` (${problemWords(of.failure.problem)[0].toLowerCase()})`}. Amounts may have changed.</p>`}
+    <${Old.Provider} value=${old}>${none ? html`<p class="none">${empty}</p>` : typeof children === 'function' ? children(of.data) : children}<//>
   </div>`;
 }
 
@@ -71,7 +74,7 @@ export function Pager({ pages, label }) {
   const [newer, older] = pages.names ?? ['Newer', 'Older'];
   return html`<nav class="pager" aria-label=${`Pages of ${label}`}>
     <button type="button" disabled=${!pages.newer} onClick=${pages.newer}>${newer}</button>
-    <span>Page ${pages.number}</span>
+    <span role="status">${pages.turning ? 'Turning…' : `Page ${pages.number}`}</span>
     <button type="button" disabled=${!pages.older} onClick=${pages.older}>${older}</button>
   </nav>`;
 }
@@ -82,7 +85,10 @@ export function Table({ caption, columns, rows, id }) {
     <caption class=${caption.hidden ? 'unseen' : ''}>${caption.text ?? caption}</caption>
     <thead><tr>${columns.map(([name, , kind]) => html`<th scope="col" class=${kind}>${name}</th>`)}</tr></thead>
     <tbody>${rows.map((row) => html`<tr key=${id?.(row)}>
-      ${columns.map(([name, cell, kind]) => html`<td data-label=${name} class=${kind}>${cell(row)}</td>`)}
+      ${columns.map(([name, cell, kind]) => {
+        const shown = cell(row);
+        return html`<td data-label=${name} class=${[kind, shown === 0 && 'zero'].filter(Boolean).join(' ')}>${shown}</td>`;
+      })}
     </tr>`)}</tbody>
   </table></div>`;
 }

@@ -43,7 +43,8 @@ export class Failure extends Error {
   // passing reports whether the same may be asked again later.
   get passing() { return [0, 409, 429, 500, 502, 503, 504].includes(this.problem.status); }
 
-  get down() { return [0, 500, 502, 503, 504].includes(this.problem.status); }
+  // down reports whether the service itself is not there, not just this answer.
+  get down() { return ['unreachable', 'no_problem', 'database_unavailable', 'overloaded'].includes(this.problem.code) && ![401, 403, 404].includes(this.problem.status); }
 }
 
 // exact keeps integers that a number of JavaScript's would round.

@@ -6,12 +6,12 @@ import { errorKinds, layers, outcomes, stateName, why } from './words.js';
 
 const lanes = [['attempt', 'Attempts'], ['provider', 'Provider'], ['money', 'Money'], ['person', 'People']];
 
-const accounts = { merchant: 'the merchant', in_transit: 'on hold', customer: 'the customer' };
+const accounts = { merchant: 'the merchant', in_transit: 'the hold', customer: 'the customer' };
 const moves = { refund: 'Paid', hold: 'Held', settle: 'Settled', release: 'Released', reversal: 'Came back' };
 
 // who names what worked on it, by the layer that its caller labelled.
 function who(e) {
-  const by = { caller: 'a caller', reconciliation: 'reconciliation', operator: 'a look that was asked for' }[e.actor] ?? e.actor;
+  const by = { caller: 'a caller', reconciliation: 'reconciliation', operator: 'a look that was asked for' }[e.actor] ?? `a person (${e.actor})`;
   return e.layer ? `${by} (${layers[e.layer] ?? e.layer}${e.detail.refund_attempt ? `, its attempt ${e.detail.refund_attempt}` : ''})` : by;
 }
 
@@ -46,8 +46,7 @@ function event(e) {
       ${e.detail.claimed_provider_refund_id && html`<span class="fine">claimed refund <code>${e.detail.claimed_provider_refund_id}</code></span>`}
       ${e.detail.provider_shows && html`<span class="fine">The look before it: ${shown(e.detail.provider_shows)}.</span>`}
       ${e.detail.stale && html`<span class="fine">It came too late and changed nothing.</span>`}`];
-    case 'transition': return ['attempt', html`<strong><${State} state=${e.to_state} /></strong>${e.from_state && html` from ${stateName(e.from_state).toLowerCase()}`},
-      ${' '}by ${who(e)}.${e.detail.failure_code && html`<span class="fine">${why(e.detail.failure_code)}</span>`}
+    case 'transition': return ['attempt', html`${e.from_state ? '' : html`<strong>Asked for</strong> by ${who(e)}: `}<${State} state=${e.to_state} />${e.from_state && html` after ${stateName(e.from_state).toLowerCase()}, by ${who(e)}`}.${e.detail.failure_code && html`<span class="fine">${why(e.detail.failure_code)}</span>`}
       ${e.detail.diagnostic_ref && html`<span class="fine">reference <code>${e.detail.diagnostic_ref}</code></span>`}`];
     default: return ['attempt', html`<strong>${e.kind}</strong> by ${who(e)}.`];
   }
@@ -58,8 +57,12 @@ function transfer(t) {
     ${' '}from ${accounts[t.debit_account] ?? t.debit_account} to ${accounts[t.credit_account] ?? t.credit_account}.`];
 }
 
+// rank orders what one transaction did as a person tells it: what was learned, the money, the state that follows.
+const rank = ({ transfer: t, event: e }) => (t ? 1 : e.kind === 'transition' && e.from_state ? 2 : 0);
+
 export function Track({ entries, approval }) {
-  const stations = entries.map((x) => [x.at, ...(x.transfer ? transfer(x.transfer) : event(x.event))]);
+  const told = [...entries].sort((a, b) => (a.at === b.at ? rank(a) - rank(b) : a.at < b.at ? -1 : 1));
+  const stations = told.map((x) => [x.at, ...(x.transfer ? transfer(x.transfer) : event(x.event))]);
   if (approval) {
     stations.unshift([approval.created_at, 'person', html`<strong>Approved</strong> by ${approval.approved_by} in case <span class="id">${approval.case_id}</span>${approval.reason ? html`: ${approval.reason}` : '.'}`]);
   }

@@ -41,8 +41,8 @@ function Approval({ approval: a, done }) {
   return html`<li class="card">
     <p><${Money} cents=${a.amount_cents} currency=${a.currency} /> of order <${Id} page="order" id=${a.order_id} />
       ${' '}${a.refund ? html`<${State} state=${a.refund.state} />` : html`<span class=${`state ${a.state}`}>${a.state}</span>`}</p>
-    <p>Approved by ${a.approved_by}, <${When} at=${a.created_at} />.${a.reason && ` ${a.reason}`}${a.expires_at && html` Expires <${When} at=${a.expires_at} age=${false} />.`}</p>
-    <p class="fine">Operation <${Id} page="operation" id=${a.operation_id} /></p>
+    <p>Approved by ${a.approved_by}, <${When} at=${a.created_at} within />.${a.expires_at && html` Expires <${When} at=${a.expires_at} age=${false} within />.`}</p>
+    ${a.reason && html`<blockquote>${a.reason}</blockquote>`}<p class="fine">Operation <${Id} page="operation" id=${a.operation_id} /></p>
     <${Told} failure=${revoke.failure} />
     ${a.state === 'open' && may(WRITE) && (asking ? html`<form onSubmit=${(e) => { e.preventDefault(); revoke.run(); }}>
         <${Field} label="Why is it withdrawn?" name=${`why-${a.operation_id}`} value=${reason} onInput=${setReason} maxlength="1000" hint="Its refund can then never be executed. It cannot be taken back." />

@@ -4,11 +4,11 @@ import { html, useState } from '../vendor/preact-htm.js';
 import { announce, useAction, usePages } from '../hooks.js';
 import { call, may, session, yourName } from '../session.js';
 import { Field, Id, Money, Pager, Read, Title, Told, When, to, useOld } from '../parts.js';
-import { triggers } from '../words.js';
+import { triggers, why } from '../words.js';
 import { Due } from './now.js';
 
 const WRITE = 'authorizations:write';
-const subjects = { request: 'A refund was asked for', operation: 'A refund’s outcome is not known', handoff: 'A conversation was handed over' };
+const subjects = { request: 'A refund was asked for', operation: 'A refund waits for a decision', handoff: 'A conversation was handed over' };
 
 export default function Escalations({ about: [queue = ''] }) {
   const [state, setState] = useState('open');
@@ -25,17 +25,25 @@ export default function Escalations({ about: [queue = ''] }) {
       <${Pager} pages=${pages} label="escalations" />`}<//>`;
 }
 
+// about says what brought the case here.
+const about = (c) => (c.subject === 'operation' && why(c.evidence.cause)) || (triggers[c.trigger] ?? c.trigger);
+
+// subject is what the case speaks of.
+const subject = (c) => [
+  c.amount_cents !== null && html`<${Money} cents=${c.amount_cents} currency=${c.currency} />`,
+  c.order_id && html`order <${Id} page="order" id=${c.order_id} />`,
+  c.case_id && html`case <a class="id" href=${to('authorizations', c.case_id)}>${c.case_id}</a>`,
+  c.operation_id && html`operation <${Id} page="operation" id=${c.operation_id} />`,
+].filter(Boolean);
+
 function Case({ of: c, done }) {
   return html`<li class=${`card ${c.overdue ? 'overdue' : ''}`}>
-    <h2>${subjects[c.subject] ?? c.subject}: ${triggers[c.trigger] ?? c.trigger}</h2>
-    <p>${c.amount_cents !== null && html`<${Money} cents=${c.amount_cents} currency=${c.currency} /> `}
-      ${c.order_id && html`of order <${Id} page="order" id=${c.order_id} />`}
-      ${c.case_id && html`, case <a class="id" href=${to('authorizations', c.case_id)}>${c.case_id}</a>`}
-      ${c.operation_id && html`, operation <${Id} page="operation" id=${c.operation_id} />`}</p>
+    <h2>${subjects[c.subject] ?? c.subject}: ${about(c)}</h2>
+    <p>${subject(c).map((part, i) => html`${i > 0 && ', '}${part}`)}</p>
     ${c.summary && html`<blockquote>${c.summary}</blockquote>`}
-    <p>Queue <a href=${to('escalations', c.queue)}>${c.queue}</a>, opened <${When} at=${c.created_at} />.
-      ${' '}${c.state === 'open' ? html`${c.owner ? html`<strong>${c.owner}</strong> looks at it.` : html`<strong>Nobody has taken it.</strong>`} Due: <${Due} at=${c.due_at} />`
-        : html`<strong>${c.state}</strong> by ${c.decided_by ?? c.closed_by}, <${When} at=${c.closed_at} />.${c.note && html` <q>${c.note}</q>`}`}</p>
+    <p>Queue <a href=${to('escalations', c.queue)}>${c.queue}</a>, opened <${When} at=${c.created_at} within />.
+      ${' '}${c.state === 'open' ? html`${c.owner ? html`<strong>${c.owner}</strong> looks at it.` : html`<strong>Nobody has taken it.</strong>`} Due: <${Due} at=${c.due_at} within />.`
+        : html`<strong>${c.state}</strong> by ${c.decided_by ?? c.closed_by}, <${When} at=${c.closed_at} within />.${c.note && html` <q>${c.note}</q>`}`}</p>
     <details><summary>Evidence and policy</summary><dl>
       <div><dt>Reason given</dt><dd>${c.reason_code ?? '–'}</dd></div>
       <div><dt>Rule</dt><dd>${c.rule ?? 'none'} of policy ${c.policy_version}</dd></div>

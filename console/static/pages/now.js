@@ -27,7 +27,7 @@ export function Now() {
     if (open.data) heard.current = n;
   }, [open.data]);
   return html`<${Title}>Now<//>
-    <section aria-labelledby="totals"><h2 id="totals">Without an end</h2>
+    <section aria-labelledby="totals"><h2 id="totals">Not finished</h2>
       <${Read} of=${open} empty="No refund waits: every one is paid back or ended otherwise.">${(t) => html`<${Totals} totals=${t} />`}<//>
     </section>
     <${Waiting} state="needs_attention" title="Waits for a person" totals=${open.data} empty="Nothing waits for a person." />
@@ -80,9 +80,9 @@ function Queues() {
       ${page.next_cursor && html`<p class="fine">Counted among the newest 100; there are more.</p>`}`}<//></section>`;
 }
 
-export function Due({ at }) {
+export function Due({ at, within }) {
   const late = Date.parse(at) < now();
-  return late ? html`<span class="late">overdue by <${Age} since=${at} /></span> <${When} at=${at} age=${false} />` : html`<${When} at=${at} age=${false} />`;
+  return html`${late && html`<span class="late">overdue by <${Age} since=${at} /></span>, `}<${When} at=${at} age=${false} within=${within} />`;
 }
 
 function byQueue(cases) {
@@ -103,7 +103,7 @@ function Jobs() {
   return html`<section aria-labelledby="jobs"><h2 id="jobs">The books</h2>
     <${Read} of=${runs}>${(page) => html`<${LastRun} runs=${page.data.filter((r) => !r.dry_run)} />`}<//>
     <${Read} of=${audits}>${({ data: [last] }) => (last
-      ? html`<p>Audited <${When} at=${last.finished_at} />: ${last.lies === 0 ? 'they balance.'
+      ? html`<p>Audited <${When} at=${last.finished_at} within />: ${last.lies === 0 ? 'they balance.'
         : html`<strong class="late">${count(last.lies, 'contradiction')}.</strong> <code>refundd audit</code> names them.`}</p>`
       : html`<p>Never audited. <code>refundd audit</code> proves them.</p>`)}<//>
     <p><a href="#/reconciliation">All runs and audits</a></p></section>`;
@@ -113,8 +113,8 @@ function LastRun({ runs }) {
   const good = runs.find((r) => r.result === 'success');
   const last = runs.find((r) => r.result !== 'unfinished');
   if (!last) return html`<p>Reconciliation never ran here. Unknown outcomes stay unknown until it does: <code>refundd reconcile</code>.</p>`;
-  return html`<p>Last good reconciliation: ${good ? html`<${When} at=${good.finished_at} />` : html`<span class="late">none of the last ${runs.length}</span>`}.</p>
-    ${last.result === 'failed' && html`<p class="late">The last run (<${When} at=${last.finished_at} />) could not do all that was due.</p>`}`;
+  return html`<p>Last good reconciliation: ${good ? html`<${When} at=${good.finished_at} within />` : html`<span class="late">none of the last ${runs.length}</span>`}.</p>
+    ${last.result === 'failed' && html`<p class="late">The last run at <${When} at=${last.finished_at} within /> could not do all that was due.</p>`}`;
 }
 
 // Charts are the last day by state, and how many outcomes each run left unknown.
@@ -131,8 +131,8 @@ function Charts() {
         const series = states.map((state) => ({
           name: state, values: hours.map((h) => t.data.filter((b) => b.state === state && Date.parse(b.bucket) === h).reduce((n, b) => n + b.count, 0)),
         })).filter((s) => s.values.some(Boolean));
-        return html`<${Chart} label="Refunds by hour and state" times=${hours} series=${series} bars />
-          ${!t.complete && html`<p class="fine">Counted since <${When} at=${t.counted_since} />: there are more than one answer may read.</p>`}`;
+        return html`<${Chart} label="Refunds by hour and state" times=${hours} series=${series} bars=${HOUR / 1000} />
+          ${!t.complete && html`<p class="fine">Counted since <${When} at=${t.counted_since} within />: there are more than one answer may read.</p>`}`;
       }}<//></section>
     <section aria-labelledby="unknowns"><h2 id="unknowns">Unknown outcomes that each run left</h2>
       <${Read} of=${runs} empty="No run yet.">${(page) => {

@@ -86,7 +86,7 @@ function Facts({ refund: r, approval }) {
     ['Ended', html`<${When} at=${r.settled_at} />`],
     ['Provider', r.provider === 'ledger' ? 'none: refundd’s own books are all there is' : r.provider],
     ['Refund at the provider', r.provider_refund_id ? html`<span class="id">${r.provider_refund_id}</span>` : '–'],
-    ['Reason', r.reason ?? '–'],
+    ['Reason', r.reason ?? a?.reason ?? '–'],
     ['Approved', a ? html`by ${a.approved_by}, case <a class="id" href=${to('authorizations', a.case_id)}>${a.case_id}</a>` : approval.failure?.problem.status === 404 ? 'no approval was needed' : '–'],
     ...Object.entries(r.metadata).map(([name, value]) => [name, value]),
   ];

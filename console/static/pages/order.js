@@ -38,7 +38,7 @@ function Shares({ order: o }) {
         x += width;
         return html`<rect key=${name} class=${name} x=${x - width} y="0" width=${width} height="8" />`;
       })}
-      ${over > 0 && html`<rect class="over" x=${capture} y="0" width=${100 - capture} height="8" />`}
+      ${over > 0 && html`<rect class="over" x=${capture} y="5.5" width=${100 - capture} height="2.5" /><rect class="edge" x=${capture - 0.15} y="0" width="0.3" height="8" />`}
     </svg>
     <ul class="key-of">
       <li><strong>Captured</strong> <${Money} cents=${o.captured_cents} currency=${o.currency} /></li>

@@ -11,7 +11,7 @@ const counts = [['claimed', 'Looked at'], ['succeeded', 'Paid'], ['failed', 'Not
   ['needs_attention', 'To a person'], ['still_unknown', 'Still unknown'], ['errors', 'Errors']];
 
 export default function Reconciliation() {
-  const runs = usePages('/v1/reconciliation-runs?limit=50', 10_000);
+  const runs = usePages('/v1/reconciliation-runs?limit=20', 10_000);
   const audits = usePages('/v1/audits?limit=20', 30_000);
   return html`<${Title}>Reconciliation<//>
     <p>A run finds out what became of refunds whose provider never told. It counts those of the whole service, all tenants together.</p>
