@@ -15,6 +15,7 @@ const (
 	RefundsWrite        Scope = "refunds:write"        // execute approved refunds, look them up at the provider
 	RefundsResolve      Scope = "refunds:resolve"      // decide, as a human, an operation that needs attention
 	RefundsRequest      Scope = "refunds:request"      // ask for a refund to be approved, hand a case over
+	WebhooksWrite       Scope = "webhooks:write"       // say where events go, and send them again
 	Read                Scope = "read"                 // every GET
 )
 
@@ -27,7 +28,7 @@ var (
 
 // AllScopes returns every scope that opens something.
 func AllScopes() []Scope {
-	return []Scope{OrdersWrite, AuthorizationsWrite, RefundsWrite, RefundsResolve, RefundsRequest, Read}
+	return []Scope{OrdersWrite, AuthorizationsWrite, RefundsWrite, RefundsResolve, RefundsRequest, WebhooksWrite, Read}
 }
 
 // Principal is an authenticated caller. Its scopes are shared and must not be changed.

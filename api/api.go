@@ -26,6 +26,7 @@ import (
 	"refundd/escalations"
 	"refundd/operations"
 	"refundd/reconcile"
+	"refundd/webhooks"
 )
 
 // Config is what the API needs.
@@ -34,6 +35,7 @@ type Config struct {
 	Keys           *access.Keys
 	Desk           *escalations.Desk
 	History        *reconcile.History
+	Outbox         *webhooks.Outbox
 	Logger         *slog.Logger          // optional: without one, nothing is logged
 	Registerer     prometheus.Registerer // optional: where the metrics go
 	Tracer         trace.Tracer          // optional: without one, nothing is traced
@@ -51,6 +53,7 @@ type server struct {
 	keys    *access.Keys
 	desk    *escalations.Desk
 	history *reconcile.History
+	outbox  *webhooks.Outbox
 	log     *slog.Logger
 	metrics *metrics
 	tracer  trace.Tracer // nil: nothing is traced
@@ -74,8 +77,8 @@ func New(c Config) (API, error) {
 	if err != nil {
 		return API{}, err
 	}
-	s := &server{engine: c.Engine, keys: c.Keys, desk: c.Desk, history: c.History, log: c.Logger, metrics: m, ready: c.Ready, timeout: c.RequestTimeout}
-	s.tracer, s.eventReaders = c.Tracer, c.Events
+	s := &server{engine: c.Engine, keys: c.Keys, desk: c.Desk, history: c.History, outbox: c.Outbox, log: c.Logger, metrics: m, ready: c.Ready}
+	s.timeout, s.tracer, s.eventReaders = c.RequestTimeout, c.Tracer, c.Events
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
@@ -102,6 +105,9 @@ func (c Config) faults() error {
 	}
 	if c.History == nil {
 		faults = append(faults, errors.New("api: no history of runs and audits"))
+	}
+	if c.Outbox == nil {
+		faults = append(faults, errors.New("api: no outbox of events"))
 	}
 	if c.Ready == nil {
 		faults = append(faults, errors.New("api: nothing tells whether the service is ready"))
@@ -174,6 +180,29 @@ func (s *server) routes() []route {
 			adapt(readVerdict, s.desk.Decline, showEscalation)},
 		{http.MethodPost, escalationsPath + "/{escalation_id}/take", access.AuthorizationsWrite, namesNone,
 			adapt(readTaking, s.take, showEscalation)},
+
+		{http.MethodPost, endpointsPath, access.WebhooksWrite, namesNone,
+			adapt(readNewEndpoint, s.createEndpoint, showCreatedEndpoint)},
+		{http.MethodGet, endpointsPath, access.Read, namesNone,
+			adapt(readEndpointQuery, s.endpoints, showEndpoints)},
+		{http.MethodGet, endpointsPath + "/{endpoint_id}", access.Read, namesNone,
+			adapt(readEndpointKey, s.outbox.Endpoint, showEndpoint)},
+		{http.MethodDelete, endpointsPath + "/{endpoint_id}", access.WebhooksWrite, namesNone,
+			adapt(readEndpointKey, s.outbox.Delete, showEndpoint)},
+		{http.MethodPost, endpointsPath + "/{endpoint_id}/disable", access.WebhooksWrite, namesNone,
+			adapt(readEndpointAct, s.outbox.Disable, showEndpoint)},
+		{http.MethodPost, endpointsPath + "/{endpoint_id}/enable", access.WebhooksWrite, namesNone,
+			adapt(readEndpointAct, s.outbox.Enable, showEndpoint)},
+		{http.MethodPost, endpointsPath + "/{endpoint_id}/rotate", access.WebhooksWrite, namesNone,
+			adapt(readRotation, s.rotate, showSecret)},
+		{http.MethodGet, endpointsPath + "/{endpoint_id}/deliveries", access.Read, namesNone,
+			adapt(readDeliveryQuery, s.deliveries, showDeliveries)},
+		{http.MethodGet, "/v1/events", access.Read, namesNone,
+			adapt(readEventQuery, s.told, showEvents)},
+		{http.MethodGet, "/v1/events/{event_id}", access.Read, namesNone,
+			adapt(readEventKey, s.event, showEvent)},
+		{http.MethodPost, "/v1/events/{event_id}/redeliver", access.WebhooksWrite, namesNone,
+			adapt(readRedelivery, s.outbox.Redeliver, showRedelivery)},
 
 		{http.MethodGet, "/healthz", public, namesNone, healthz},
 		{http.MethodGet, "/readyz", public, namesNone, s.readyz},

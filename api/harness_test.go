@@ -20,6 +20,7 @@ import (
 	"refundd/operations"
 	"refundd/reconcile"
 	"refundd/test/testdb"
+	"refundd/webhooks"
 )
 
 func TestMain(m *testing.M) { testdb.Main(m) }
@@ -104,8 +105,12 @@ func startWith(t *testing.T, of operations.Config, change ...func(*Config)) *ser
 	if err != nil {
 		t.Fatal(err)
 	}
+	outbox, err := webhooks.New(webhooks.Config{Pool: db.Pool, AllowPrivate: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	config := Config{
-		Engine: engine, Keys: s.keys, Desk: desk, History: history, Registerer: s.metrics, Ready: db.Pool.Ping, Logger: log,
+		Engine: engine, Keys: s.keys, Desk: desk, History: history, Outbox: outbox, Registerer: s.metrics, Ready: db.Pool.Ping, Logger: log,
 	}
 	for _, c := range change {
 		c(&config)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"refundd/operations"
+	"refundd/webhooks"
 )
 
 // rejection is what api itself refuses a request for.
@@ -98,6 +99,9 @@ func classify(err error) (string, *rejection) {
 	}
 	if errors.Is(err, operations.ErrInvalidCursor) {
 		return codeInvalidRequest, &rejection{faults: []fault{{"query:cursor", faultInvalid}}}
+	}
+	if errors.Is(err, webhooks.ErrURL) {
+		return codeInvalidRequest, &rejection{faults: []fault{{"/url", faultInvalid}}}
 	}
 	for _, s := range sentinels {
 		if errors.Is(err, s.err) {

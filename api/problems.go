@@ -4,6 +4,7 @@ import (
 	"refundd/access"
 	"refundd/escalations"
 	"refundd/operations"
+	"refundd/webhooks"
 )
 
 // Codes of problems that no sentinel of the engine's states.
@@ -115,6 +116,8 @@ var kinds = map[string]kind{
 		"The refund does not wait for this resolution; read the refund."},
 	"escalation_not_approvable": {422, false, no, nextEscalate, 0, "Escalation not approvable",
 		"This decision does not fit the escalation: it is no open request, the order cannot cover it, or the key is the requester's."},
+	"too_many_webhook_endpoints": {422, false, no, nextFix, 0, "Too many webhook endpoints",
+		"The tenant has as many webhook endpoints as it may have; delete one first."},
 	codeRateLimited: {429, true, unknown, nextRetry, 1, "Rate limited",
 		"The API key sent too many requests in this minute."},
 	codeInternal: {500, true, unknown, nextRetry, 0, "Internal error",
@@ -167,6 +170,10 @@ var sentinels = []sentinel{
 
 	{escalations.ErrNotApprovable, "escalation_not_approvable"},
 	{escalations.ErrNotFound, codeNotFound},
+
+	{webhooks.ErrNotFound, codeNotFound},
+	{webhooks.ErrTooManyEndpoints, "too_many_webhook_endpoints"},
+	{webhooks.ErrURL, codeInvalidRequest},
 
 	{operations.ErrOverloaded, "overloaded"},
 	{operations.ErrDatabaseUnavailable, "database_unavailable"},

@@ -64,7 +64,8 @@ CREATE TABLE api_keys (
     CONSTRAINT api_keys_secret_hash_check CHECK (octet_length(secret_hash) = 32),
     CONSTRAINT api_keys_scopes_check CHECK (
         cardinality(scopes) > 0
-        AND scopes <@ ARRAY['orders:write', 'authorizations:write', 'refunds:write', 'refunds:resolve', 'refunds:request', 'read'])
+        AND scopes <@ ARRAY['orders:write', 'authorizations:write', 'refunds:write', 'refunds:resolve', 'refunds:request',
+                            'webhooks:write', 'read'])
 );
 CREATE INDEX api_keys_tenant_id_idx ON api_keys (tenant_id);
 

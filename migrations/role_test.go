@@ -79,7 +79,7 @@ func tables(t *testing.T, db *testdb.DB) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(names) != 13 {
+	if len(names) != 17 {
 		t.Errorf("tables %v", names)
 	}
 	return names
@@ -117,7 +117,13 @@ func TestServiceRole_UpdatesOnlyWhatMayChange(t *testing.T) {
 		"orders":   {"captured_cents", "refunded_cents", "over_refunded_cents", "customer_id", "customer_email", "customer_name"},
 		"refund_operations": {"state", "provider_refund_id", "provider_key_expires_at", "attempts", "not_sent", "last_send_ended",
 			"doubted_decline", "lease_until", "next_check_at", "failure_code", "settled_at", "contradicted_at", "look_first"},
-		"escalations": {"state", "operation_id", "owner", "closed_at", "closed_by", "decided_by", "decision_note"},
+		"escalations":     {"state", "operation_id", "owner", "closed_at", "closed_by", "decided_by", "decision_note"},
+		"webhook_streams": {"last_position"},
+		"webhook_events":  {"position"},
+		"webhook_endpoints": {"secret", "old_secret", "old_secret_until", "disabled_at", "disabled_because", "deleted_at", "position",
+			"due_at", "failures", "failing_since", "paused_until", "lease", "lease_until"},
+		"webhook_deliveries": {"state", "attempts", "first_attempt_at", "last_attempt_at", "last_result", "last_status",
+			"next_attempt_at", "ended_at"},
 		"reconciliation_runs": {"run_id", "started_at", "finished_at", "dry_run", "claimed", "succeeded", "failed", "pending", "resent",
 			"needs_attention", "still_unknown", "oldest_unknown_seconds", "errors", "duration_ms", "error"},
 	}
@@ -217,6 +223,8 @@ func TestRoles_HaveTheRightsThatTheyUseAndNoOther(t *testing.T) {
 		"refundd_service INSERT escalations", "refundd_service INSERT ledger_transfers", "refundd_service INSERT operation_events", "refundd_service INSERT orders",
 		"refundd_service INSERT reconciliation_runs", "refundd_service INSERT refund_authorizations",
 		"refundd_service INSERT refund_operations", "refundd_service INSERT refund_requests", "refundd_service INSERT restores",
+		"refundd_service INSERT webhook_deliveries", "refundd_service INSERT webhook_endpoints", "refundd_service INSERT webhook_events",
+		"refundd_service INSERT webhook_streams",
 		"refundd_service UPDATE api_keys.last_used_at", "refundd_service UPDATE reconciliation_runs",
 	}
 	slices.Sort(got)

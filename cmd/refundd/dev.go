@@ -71,6 +71,7 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *dev.Folder, serves
 			return err
 		}
 	}
+	d.WebhookAllowPrivate = true // whoever tries webhooks here receives them on this machine
 	service, err := newService(c, pool, d.serviceFlags)
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ type keysCmd struct {
 type keysCreateCmd struct {
 	postgres.Database
 	Tenant string         `required:"" placeholder:"T" help:"Whose key it is."`
-	Scopes []access.Scope `required:"" placeholder:"A,B" help:"What it may do: orders:write, authorizations:write, refunds:write, refunds:resolve, refunds:request, read."`
+	Scopes []access.Scope `required:"" placeholder:"A,B" help:"What it may do: orders:write, authorizations:write, refunds:write, refunds:resolve, refunds:request, webhooks:write, read."`
 	TTL    *time.Duration `name:"ttl" placeholder:"DURATION" help:"How long it lives, such as 720h (default for ever)."`
 }
 

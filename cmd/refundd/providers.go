@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"refundd/cmd/refundd/internal/fault"
-	"refundd/escalations"
 	"refundd/operations"
 	"refundd/provider/simulator"
 	"refundd/provider/stripe"
@@ -182,7 +181,7 @@ func (a providerAccess) names() []string {
 }
 
 // newEngine makes the engine that the flags describe. Once cut ends, no call to a provider goes on.
-func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pgxpool.Pool, r prometheus.Registerer, maxQueue int, desk *escalations.Desk) (
+func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pgxpool.Pool, r prometheus.Registerer, maxQueue int, hook onEvents) (
 	*operations.Engine, error,
 ) {
 	providers, err := f.providers()
@@ -197,7 +196,7 @@ func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pg
 		providers[name] = setup
 	}
 	engine, err := operations.New(operations.Config{
-		Pool: pool, Logger: log, Registerer: r, MaxQueue: maxQueue, OnEvents: desk.OnEvents, Followed: followed,
+		Pool: pool, Logger: log, Registerer: r, MaxQueue: maxQueue, OnEvents: hook, Followed: followed,
 		Providers: providers, ProviderTimeout: f.ProviderTimeout, Lease: f.Lease,
 		BreakerFailures: f.ProviderBreakerFailures, BreakerOpen: f.ProviderBreakerOpen,
 		ListingLag: given(f.ListingLag), ReservedAge: given(f.ReservedAge), PendingAge: given(f.PendingAge),

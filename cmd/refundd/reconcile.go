@@ -23,6 +23,9 @@ type requestFlags struct {
 	RateLimit      int           `hidden:""`
 	MaxQueue       int           `hidden:""`
 	ReconcileEvery time.Duration `hidden:""`
+
+	Webhooks            bool `hidden:"" default:"true" negatable:""`
+	WebhookAllowPrivate bool `hidden:""`
 }
 
 type reconcileCmd struct {
@@ -92,7 +95,11 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	engine, err := r.newEngine(context.Background(), c.log, pool, registry, 0, desk)
+	outbox, err := webhookFlags{}.newOutbox(c.log, pool)
+	if err != nil {
+		return err
+	}
+	engine, err := r.newEngine(context.Background(), c.log, pool, registry, 0, each(desk.OnEvents, outbox.OnEvents))
 	if err != nil {
 		return err
 	}

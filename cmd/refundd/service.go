@@ -25,6 +25,7 @@ import (
 	"refundd/operations"
 	"refundd/provider/stripe"
 	"refundd/reconcile"
+	"refundd/webhooks"
 )
 
 const (
@@ -37,6 +38,7 @@ const (
 type serviceFlags struct {
 	providerFlags
 	traceFlags
+	webhookFlags
 	AdminAddr      string        `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where /metrics is served (default a free port of 127.0.0.1, logged)."`
 	RequestTimeout time.Duration `default:"30s" help:"A request's deadline, at least 100ms (default ${default})."`
 	RateLimit      int           `default:"0" help:"Requests per minute and key; 0 sets no limit (default ${default})."`
@@ -84,6 +86,8 @@ type service struct {
 	traces   traces
 	handler  api.API
 	desk     *escalations.Desk
+	outbox   *webhooks.Outbox
+	courier  *webhooks.Courier // nil where others deliver
 	policy   policyFlags
 	api      *http.Server
 	admin    *http.Server
@@ -101,6 +105,7 @@ func newRegistry(c console, pool *pgxpool.Pool, providers []string) *prometheus.
 		poolCollector{pool},
 		reconcile.NewCollector(pool, providers...),
 		escalations.NewCollector(pool),
+		webhooks.NewCollector(pool),
 	)
 	return registry
 }
@@ -120,7 +125,13 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 		return nil, err
 	}
 	s.policy = f.policyFlags
-	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue, s.desk); err != nil {
+	if s.outbox, err = f.newOutbox(log, pool); err != nil {
+		return nil, err
+	}
+	if s.courier, err = f.newCourier(s.outbox, registry); err != nil {
+		return nil, err
+	}
+	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue, each(s.desk.OnEvents, s.outbox.OnEvents)); err != nil {
 		return nil, err
 	}
 	if f.ReconcileEvery > 0 {
@@ -143,7 +154,8 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 		return nil, fault.Usage("%s", err)
 	}
 	s.handler, err = api.New(api.Config{
-		Engine: s.engine, Keys: s.keys, Desk: s.desk, History: history, Logger: log, Registerer: registry, Tracer: s.traces.tracer(),
+		Engine: s.engine, Keys: s.keys, Desk: s.desk, History: history, Outbox: s.outbox, Logger: log,
+		Registerer: registry, Tracer: s.traces.tracer(),
 		RequestTimeout: f.RequestTimeout, RateLimit: f.RateLimit, Ready: s.ready, Events: eventReaders(events),
 	})
 	if err != nil {
@@ -195,6 +207,7 @@ func (s *service) run(ctx context.Context, public, admin net.Listener, grace tim
 	loops.Go(func() error { return loop(s.engine.Run(alive)) })
 	loops.Go(func() error { return loop(s.keys.Run(alive)) })
 	loops.Go(func() error { s.rereadPolicy(alive); return nil })
+	loops.Go(func() error { s.deliver(due); return nil })
 	loops.Go(func() error {
 		defer close(reconciled)
 		s.reconcile(due)

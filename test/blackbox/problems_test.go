@@ -22,7 +22,7 @@ type operation struct {
 	scope        string
 }
 
-var operations = []operation{
+var operations = append([]operation{
 	{http.MethodPut, "/v1/orders/{order_id}", "/v1/orders/P", `{"currency":"EUR","captured_cents":10000}`, "orders:write"},
 	{http.MethodGet, "/v1/orders/{order_id}", "/v1/orders/P", "", "read"},
 	{http.MethodGet, "/v1/orders", "/v1/orders?customer_email=ada@example.com", "", "read"},
@@ -48,7 +48,7 @@ var operations = []operation{
 	{http.MethodGet, "/v1/reconciliation-runs", "/v1/reconciliation-runs?limit=5", "", "read"},
 	{http.MethodGet, "/v1/audits", "/v1/audits?limit=5", "", "read"},
 	{http.MethodGet, "/v1/me", "/v1/me", "", "read"},
-}
+}, webhookOperations...)
 
 // casePath is where an escalation of an operation is, which no decision fits.
 const casePath = "/v1/escalations/00000000-0000-7000-8000-000000000001"
@@ -129,6 +129,7 @@ func TestA51_EveryErrorOfEveryRoute_IsTheDocumentedProblem(t *testing.T) {
 		VALUES ($1, '00000000-0000-7000-8000-000000000001', 'operation', 'needs_attention', 'refunds', 'K', 'none', 'refundd', now(), 'open', NULL, NULL),
 			($1, '00000000-0000-7000-8000-000000000002', 'operation', 'needs_attention', 'refunds', 'K', 'none', 'refundd', now(), 'closed', now(), 'refundd')`, tenant.ID)
 	want(t, c.Refund("K", "P", 600), "processed")
+	loadWebhooks(t, tenant)
 	p.refusedBeforeAnyRow(service, tenant)
 	p.refusedByRows(service, tenant)
 	p.limited(service, tenant)
@@ -150,7 +151,7 @@ func (p *provoked) refusedBeforeAnyRow(service *harness.Service, tenant *harness
 			other = keys[""]
 		}
 		p.meet(o, s, c.With(other), o.request(), "forbidden")
-		if o.method == http.MethodGet {
+		if o.body == "" {
 			p.meet(o, s, c, o.with("", "limit=%zz"), "malformed_request")
 		}
 		if o.body == "" {
@@ -214,7 +215,7 @@ func (p *provoked) refusedByRows(service *harness.Service, tenant *harness.Tenan
 	s, c := service.Servers[0], tenant.Client()
 	at := func(o operation, path string) operation { o.example = path; return o }
 	for _, o := range operations {
-		for _, text := range invalid[o.method+" "+o.path] {
+		for _, text := range append(invalid[o.method+" "+o.path], invalidWebhooks[o.method+" "+o.path]...) {
 			p.meet(o, s, c, o.with(text, text), "invalid_request")
 		}
 		if bad := strings.NewReplacer("/L", "/~", "/K", "/~", "/P", "/%20").Replace(o.example); bad != o.example {
@@ -240,6 +241,7 @@ func (p *provoked) refusedByRows(service *harness.Service, tenant *harness.Tenan
 				p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "000000000002", 1)).request(), "escalation_not_approvable")
 			}
 		}
+		p.refusedWebhook(o, s, c)
 		if o.path == "/v1/refund-requests" {
 			p.meet(o, s, c, o.with(strings.Replace(o.body, `"P"`, `"nowhere"`, 1), ""), "order_not_found")
 		}
@@ -321,7 +323,7 @@ func (p *provoked) limited(service *harness.Service, tenant *harness.Tenant) {
 	limited.Kill()
 }
 
-const lockAll = `LOCK TABLE orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, refund_requests, escalations, reconciliation_runs, audits, tenants IN ACCESS EXCLUSIVE MODE`
+const lockAll = `LOCK TABLE orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, refund_requests, escalations, reconciliation_runs, audits, tenants, ` + webhookTables + ` IN ACCESS EXCLUSIVE MODE`
 
 func (p *provoked) late(service *harness.Service, tenant *harness.Tenant) {
 	p.t.Helper()
@@ -346,7 +348,7 @@ func (p *provoked) late(service *harness.Service, tenant *harness.Tenant) {
 }
 
 func (p *provoked) broken(service *harness.Service, tenant *harness.Tenant) {
-	tables := `orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, refund_requests, escalations, reconciliation_runs, audits, tenants`
+	tables := `orders, refund_authorizations, refund_operations, ledger_transfers, operation_events, refund_requests, escalations, reconciliation_runs, audits, tenants, ` + webhookTables
 	tenant.Exec(`REVOKE SELECT, INSERT ON ` + tables + ` FROM refundd_service`)
 	together(len(operations), func(i int) {
 		p.meet(operations[i], service.Servers[0], tenant.Client(), operations[i].request(), "internal")

@@ -48,6 +48,7 @@ var Problems = map[string]Advice{
 	"operation_needs_attention":  {422, false, "unknown", "escalate_to_human"},
 	"provider_disagrees":         {422, false, "unknown", "escalate_to_human"},
 	"resolution_conflict":        {422, false, "unknown", "escalate_to_human"},
+	"too_many_webhook_endpoints": {422, false, "no", "fix_request"},
 	"rate_limited":               {429, true, "unknown", "retry_same_operation"},
 	"internal":                   {500, true, "unknown", "retry_same_operation"},
 	"overloaded":                 {503, true, "unknown", "retry_same_operation"},

@@ -12,7 +12,7 @@ import (
 )
 
 // AllScopes are those of a key that may do everything.
-const AllScopes = "orders:write,authorizations:write,refunds:write,refunds:resolve,refunds:request,read"
+const AllScopes = "orders:write,authorizations:write,refunds:write,refunds:resolve,refunds:request,webhooks:write,read"
 
 var lastTenant atomic.Int64
 

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"refundd/api"
+	"refundd/operations"
+	"refundd/webhooks"
+)
+
+// webhookFlags say what becomes of webhooks here.
+type webhookFlags struct {
+	Webhooks            bool `default:"true" negatable:"" help:"Deliver webhooks; every replica takes its share (default ${default})."`
+	WebhookAllowPrivate bool `help:"Deliver webhooks over plain HTTP too, and to addresses inside the network. dev always does."`
+}
+
+// newOutbox makes what keeps events and the endpoints that they go to.
+func (f webhookFlags) newOutbox(log *slog.Logger, pool *pgxpool.Pool) (*webhooks.Outbox, error) {
+	outbox, err := webhooks.New(webhooks.Config{Pool: pool, Logger: log, AllowPrivate: f.WebhookAllowPrivate})
+	if err != nil {
+		return nil, fmt.Errorf("make webhooks: %w", err)
+	}
+	return outbox, nil
+}
+
+// newCourier makes what delivers, or nil where others do.
+func (f webhookFlags) newCourier(outbox *webhooks.Outbox, r prometheus.Registerer) (*webhooks.Courier, error) {
+	courier, err := webhooks.NewCourier(webhooks.CourierConfig{Outbox: outbox, Body: api.WebhookBody, Registerer: r})
+	if err != nil {
+		return nil, fmt.Errorf("make webhooks: %w", err)
+	}
+	if !f.Webhooks {
+		return nil, nil
+	}
+	return courier, nil
+}
+
+// onEvents is an engine's hook, in the transaction of the events.
+type onEvents func(context.Context, pgx.Tx, []operations.Event) error
+
+// each calls several hooks in turn.
+func each(hooks ...onEvents) onEvents {
+	return func(ctx context.Context, tx pgx.Tx, events []operations.Event) error {
+		for _, hook := range hooks {
+			if err := hook(ctx, tx, events); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// deliver runs the courier until ctx ends, if there is one here.
+func (s *service) deliver(ctx context.Context) {
+	if s.courier != nil {
+		_ = s.courier.Run(ctx) // it ends because ctx did
+	}
+}

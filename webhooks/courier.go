@@ -1,0 +1,212 @@
+package webhooks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"refundd/internal/clocks"
+	"refundd/internal/pgtx"
+)
+
+// CourierConfig is what a Courier needs.
+type CourierConfig struct {
+	Outbox     *Outbox
+	Body       func(Event) ([]byte, error) // what a message says
+	Registerer prometheus.Registerer       // optional: where its metrics go
+	Resolver   *net.Resolver               // optional: finds the addresses of names
+}
+
+// Courier brings events to endpoints.
+type Courier struct {
+	box      *Outbox
+	log      *slog.Logger
+	body     func(Event) ([]byte, error)
+	client   *http.Client
+	turns    chan struct{}
+	attempts *prometheus.CounterVec
+}
+
+// NewCourier returns a courier, or the fault of its configuration; it works while Run does.
+func NewCourier(c CourierConfig) (*Courier, error) {
+	if c.Outbox == nil || c.Body == nil {
+		return nil, errors.New("configure webhooks: a courier needs an outbox and what its messages say")
+	}
+	o := c.Outbox
+	k := &Courier{
+		box: o, log: o.log, body: c.Body, client: newClient(c.Resolver, o.allowPrivate, atOnce),
+		turns: make(chan struct{}, turns),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refundd_webhook_attempts_total", Help: "Messages sent to webhook endpoints, by result.",
+		}, []string{"result"}),
+	}
+	for _, r := range Results() {
+		k.attempts.WithLabelValues(string(r))
+	}
+	if c.Registerer != nil {
+		if err := c.Registerer.Register(k.attempts); err != nil {
+			return nil, fmt.Errorf("configure webhooks: %w", err)
+		}
+	}
+	return k, nil
+}
+
+const (
+	atOnce    = 16                     // messages to one endpoint that works
+	workers   = 256                    // endpoints that work, served at once
+	doubters  = 64                     // endpoints that fail, tried at once, each with one message: they keep no worker from the others
+	turns     = 2                      // connections to the database that all of them share: the others are for requests
+	pollEvery = 200 * time.Millisecond // while there is nothing to do
+	restAfter = time.Second            // a fault of the database
+	lockRest  = 250 * time.Millisecond // until an endpoint that somebody has locked is tried again
+	turnTime  = 2 * time.Second        // after which an endpoint gives way to others that wait
+	leaseTime = 20 * time.Second       // what is begun within sendLimit, an attempt and its recording take less
+	sendLimit = 5 * time.Second        // of the lease, after which no message is begun
+	farewell  = time.Second            // for what is on its way when Run is told to end
+)
+
+// Run delivers until ctx ends. What is on its way then has a moment to arrive; else it is sent again by another
+// courier.
+func (c *Courier) Run(ctx context.Context) error {
+	cut, cutOff := context.WithCancel(context.WithoutCancel(ctx))
+	defer cutOff()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(farewell, cutOff) })()
+	var lanes sync.WaitGroup
+	lanes.Go(func() { c.serve(ctx, cut, false, workers) })
+	lanes.Go(func() { c.serve(ctx, cut, true, doubters) })
+	lanes.Wait()
+	return ctx.Err()
+}
+
+// serve takes endpoints whose turn it is, those that fail or those that work, as long as ctx lasts and as there are
+// workers free.
+func (c *Courier) serve(ctx, cut context.Context, failing bool, most int) {
+	free := make(chan struct{}, most)
+	var busy sync.WaitGroup
+	defer busy.Wait()
+	for ctx.Err() == nil {
+		taken, err := c.take(ctx, failing, most-len(free))
+		rest := pollEvery
+		switch {
+		case err != nil && ctx.Err() == nil:
+			c.log.Warn("webhooks wait for the database", slog.String("cause", cause(err)))
+			rest = restAfter
+		case len(taken) > 0:
+			rest = 0
+		}
+		for _, l := range taken {
+			free <- struct{}{}
+			busy.Go(func() {
+				defer func() { <-free }()
+				c.visit(ctx, cut, l)
+			})
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rest):
+		}
+	}
+}
+
+// lease is the right to send to an endpoint; the number tells whether it still is ours.
+type lease struct {
+	TenantID   string
+	EndpointID string
+	Number     int64
+	Failing    bool // it did not take what it was sent last
+}
+
+// inTurn runs a transaction when it is its turn.
+func inTurn[T any](ctx context.Context, c *Courier, body func(tx *pgtx.Tx) (T, error)) (T, error) {
+	c.turns <- struct{}{}
+	defer func() { <-c.turns }()
+	return pgtx.InTx(ctx, c.box.pool, body)
+}
+
+// take gives positions to new events and leases endpoints that have something to be sent, who waited longest first.
+func (c *Courier) take(ctx context.Context, failing bool, most int) ([]lease, error) {
+	if most == 0 {
+		return nil, nil
+	}
+	for more := !failing; more; {
+		var err error
+		if more, err = c.box.number(ctx, nil); err != nil {
+			return nil, err
+		}
+	}
+	return inTurn(ctx, c, func(tx *pgtx.Tx) ([]lease, error) {
+		rows, err := tx.Query(ctx, `
+			WITH turn AS MATERIALIZED (
+				SELECT e.tenant_id, e.endpoint_id FROM webhook_endpoints e
+				CROSS JOIN LATERAL (SELECT s.last_position FROM webhook_streams s WHERE s.tenant_id = e.tenant_id OFFSET 0) AS s
+				WHERE e.disabled_at IS NULL AND e.deleted_at IS NULL AND e.lease_until <= clock_timestamp() AND (e.failures > 0) = $1
+					AND e.paused_until <= clock_timestamp() AND (e.due_at <= clock_timestamp() OR e.position < s.last_position)
+				ORDER BY e.lease_until LIMIT $2 FOR NO KEY UPDATE OF e SKIP LOCKED)
+			UPDATE webhook_endpoints e SET lease = e.lease + 1, lease_until = clock_timestamp() + $3::interval
+			FROM turn t WHERE e.tenant_id = t.tenant_id AND e.endpoint_id = t.endpoint_id
+			RETURNING e.tenant_id, e.endpoint_id::text, e.lease AS number, e.failures > 0 AS failing`, failing, most, leaseTime)
+		if err != nil {
+			return nil, err
+		}
+		return pgx.CollectRows(rows, pgx.RowToStructByName[lease])
+	})
+}
+
+// visit sends to one endpoint, round by round, until nothing is left, it does not take what it is sent, or it is
+// others' turn.
+func (c *Courier) visit(ctx, cut context.Context, l lease) {
+	began := time.Now()
+	var done round
+	for {
+		moment := clocks.Now()
+		next, err := c.nextRound(context.WithoutCancel(ctx), l, done, ctx.Err() == nil && time.Since(began) < turnTime)
+		switch {
+		case pgtx.StaysLocked(err) && time.Since(began) < leaseTime:
+			time.Sleep(lockRest) // somebody changes the endpoint
+			continue
+		case err != nil:
+			c.log.Warn("webhook deliveries not recorded: they are made again", slog.String("tenant_id", l.TenantID),
+				slog.String("endpoint_id", l.EndpointID), slog.String("cause", cause(err)))
+			return // the lease runs out
+		case len(next.messages) == 0 && !next.again:
+			return
+		}
+		c.sendAll(cut, next, moment.Add(sendLimit))
+		done = next
+	}
+}
+
+// cause says what went wrong in words of ours: an error of the database's may quote what it connects with.
+func cause(err error) string {
+	for _, known := range []error{errLeaseLost, pgtx.ErrUnavailable, pgtx.ErrDeadline} {
+		if errors.Is(err, known) {
+			return known.Error()
+		}
+	}
+	if code := pgtx.SQLState(err); code != "" {
+		return "SQLSTATE " + code
+	}
+	return "unexpected"
+}
+
+// sendAll sends a round's messages side by side: they are of different operations.
+func (c *Courier) sendAll(ctx context.Context, r round, notAfter clocks.Moment) {
+	var sending sync.WaitGroup
+	for i := range r.messages {
+		m := &r.messages[i]
+		sending.Go(func() {
+			if !notAfter.Passed() { // else this process was stopped meanwhile
+				m.attempt = c.send(ctx, m.message)
+			}
+		})
+	}
+	sending.Wait()
+}
