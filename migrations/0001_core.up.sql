@@ -345,7 +345,7 @@ GRANT UPDATE (state, provider_refund_id, provider_key_expires_at, attempts, not_
 GRANT UPDATE ON reconciliation_runs TO refundd_service;
 -- Either may say that the database was restored: that only makes the service look before it sends.
 GRANT INSERT ON restores TO refundd_service, refundd_operator;
-GRANT UPDATE (look_first, next_check_at) ON refund_operations TO refundd_service, refundd_operator;
+GRANT UPDATE (look_first, next_check_at, last_send_ended) ON refund_operations TO refundd_service, refundd_operator;
 -- The operator lets callers in and out, and moves no money.
 GRANT INSERT ON tenants, api_keys TO refundd_operator;
 GRANT UPDATE (expires_at, revoked_at) ON api_keys TO refundd_operator;

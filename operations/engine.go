@@ -101,7 +101,7 @@ type Engine struct {
 	reads        *batch.Group[operationKey, *Operation] // keys to be looked up
 	claims       *batch.Group[*call, claimed]           // tx 1; calls of one order keep their order
 	patient      *batch.Group[*call, claimed]           // tx 1 of calls whose order somebody else holds
-	asks         *batch.Group[Lease, admission]         // leases in front of a provider
+	asks         *batch.Group[Lease, bool]              // leases in front of a provider
 	notes        *batch.Group[*note, recorded]          // findings for tx 2
 	patientNotes *batch.Group[*note, recorded]          // findings of orders that somebody else holds
 	turns        *batch.Group[turn, any]                // what waits for an order that somebody else holds, but refunds

@@ -13,19 +13,19 @@ func (e *Engine) Waiting() int { return e.waiting() }
 
 // MaySend asks the gate in front of every request to the provider.
 func (e *Engine) MaySend(ctx context.Context, l Lease) (bool, error) {
-	a, err := e.maySend(ctx, l)
-	return a.open, err
+	_, open, err := e.maySend(ctx, l)
+	return open, err
 }
 
 // Aged is the lease as a process finds it that was stopped for d after taking it.
 func (l Lease) Aged(d time.Duration) Lease {
-	l.taken = l.taken.Add(-d)
+	l.taken, l.lastSend = l.taken.Add(-d), l.lastSend.Add(-d)
 	return l
 }
 
 // AgedOnTheWall is the lease after a suspension during which the monotonic clock stood still.
 func (l Lease) AgedOnTheWall(d time.Duration) Lease {
-	l.taken.Wall = l.taken.Wall.Add(-d)
+	l.taken.Wall, l.lastSend.Wall = l.taken.Wall.Add(-d), l.lastSend.Wall.Add(-d)
 	return l
 }
 

@@ -33,6 +33,7 @@ type Lease struct {
 	due          pgtype.Timestamptz // since when
 	lagLeft      time.Duration      // until the provider's listing shows all that was ever sent
 	taken        clocks.Moment      // by ours, before the statement that took it
+	lastSend     clocks.Moment      // no later than the row's last_send_ended: nothing is written after it
 	attemptedFor string             // who works: a caller's request, reconciliation, the API key of a human
 	until        pgtype.Timestamptz // by the database's clock
 	before       unleased
@@ -99,6 +100,7 @@ func (e *Engine) takeOne(ctx context.Context, key operationKey, states []State, 
 // take takes the leases that picked selects, each a copy of proto.
 func (e *Engine) take(ctx context.Context, proto Lease, picked string, args ...any) ([]Lease, error) {
 	proto.taken = clocks.Now()
+	proto.lastSend = proto.taken.Add(e.config.ProviderTimeout)
 	args = append([]any{
 		e.providerNames, e.retentions, e.config.Lease.Milliseconds(), e.config.ProviderTimeout.Milliseconds(),
 		e.config.ListingLag.Milliseconds(), e.config.ReservedAge.Milliseconds(),

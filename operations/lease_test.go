@@ -115,6 +115,38 @@ func TestClaimDue(t *testing.T) {
 	})
 }
 
+// The listing's lag is counted from last_send_ended where a process ends before it has recorded what it sent: what it wrote later
+// would be missed by a look that is taken for complete, and a human's "failed" with it.
+func TestResolve_LaterThanTheRowSaysItSends_SendsNothing(t *testing.T) {
+	p := newPaying(t)
+	p.fault("drop_before", 2, 0)
+	for _, id := range []string{"never-sent", "sent"} {
+		expect(t, p.submit(p.pay(id, 100)), operations.StatusPending)
+	}
+	p.exec(`UPDATE refund_operations SET not_sent = attempts WHERE operation_id = 'never-sent'`)
+	p.due()
+	leases := p.claim(operations.Claim{})
+	time.Sleep(600 * time.Millisecond) // the provider's timeout is 500 ms, and the lease 2 s
+	if late := p.count(`SELECT count(*) FROM refund_operations WHERE last_send_ended < clock_timestamp() AND lease_until > clock_timestamp()`); late != 2 {
+		t.Fatalf("%d operations are leased and send no more, want 2", late)
+	}
+	for _, l := range leases {
+		r, err := p.Resolve(t.Context(), l)
+		sent := l.Operation.OperationID == "sent" // it is looked up first, which moves last_send_ended
+		if err != nil || r.Unasked == sent || r.Moved != sent {
+			t.Errorf("%s: %+v, %v", l.Operation.OperationID, r, err)
+		}
+	}
+	if diff := cmp.Diff(map[string]int{tenant + ":sent": 1}, p.executed()); diff != "" {
+		t.Errorf("executed (-want +got):\n%s", diff)
+	}
+	p.due()
+	p.reconcile()
+	if got := p.state("never-sent").State; got != operations.StateSucceeded {
+		t.Errorf("in the end it is %s", got)
+	}
+}
+
 // What a holder finds after its lease ran out does not end the lease of whoever works on the operation now.
 func TestResolve_AfterSomebodyTookTheLease_LeavesItToHim(t *testing.T) {
 	p := newPaying(t)

@@ -486,7 +486,7 @@ func TestSubmitAtAProvider(t *testing.T) {
 }
 
 func TestGate_LetsOnlyALiveLeaseOfALivingKeyThrough(t *testing.T) {
-	p := newPaying(t, func(c *operations.Config) { c.Lease = time.Minute })
+	p := newPaying(t, func(c *operations.Config) { c.Lease, c.ProviderTimeout = time.Minute, 20*time.Second })
 	p.fault("drop_before", 1, 0)
 	expect(t, p.submit(p.pay("K", 4000)), operations.StatusPending)
 	take := func() operations.Lease {
@@ -511,10 +511,10 @@ func TestGate_LetsOnlyALiveLeaseOfALivingKeyThrough(t *testing.T) {
 	gate("the later lease", second, true)
 	gate("a process stopped for longer than the lease", second.Aged(time.Minute), false)
 	gate("a machine suspended for longer than the lease", second.AgedOnTheWall(time.Minute), false)
-	gate("a process stopped for less", second.Aged(30*time.Second), true)
-	p.exec(`UPDATE refund_operations SET provider_key_expires_at = now() + interval '60 seconds'`)
+	gate("a process stopped for less", second.Aged(5*time.Second), true)
+	p.exec(`UPDATE refund_operations SET provider_key_expires_at = now() + interval '75 seconds'`)
 	gate("a key that may be forgotten while the call runs", second, false)
-	p.exec(`UPDATE refund_operations SET provider_key_expires_at = now() + interval '70 seconds'`)
+	p.exec(`UPDATE refund_operations SET provider_key_expires_at = now() + interval '90 seconds'`)
 	gate("a key that lives long enough", second, true)
 	p.exec(`UPDATE refund_operations SET state = 'pending'`)
 	gate("an operation that is not reserved any more", second, false)

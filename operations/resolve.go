@@ -65,6 +65,7 @@ func (e *Engine) resolve(ctx context.Context, l Lease, p permit) (Resolution, er
 		p = e.permitted(l, p)
 		f.barred = p == nil
 	}
+	l.lastSend = clocks.Now().Add(e.config.ProviderTimeout)
 	r := e.record(ctx, f)
 	if r.err == nil && r.change.resend {
 		failpoint("resend.decided")
@@ -96,13 +97,13 @@ func (e *Engine) send(ctx context.Context, l Lease, p permit, resent bool) (Reso
 	if p = e.permitted(l, p); p == nil {
 		return e.walkAway(ctx, l, nil)
 	}
-	a, err := e.maySend(ctx, l)
-	if err != nil || !a.open {
+	notAfter, open, err := e.maySend(ctx, l)
+	if err != nil || !open {
 		p.drop()
 		return e.walkAway(ctx, l, err)
 	}
 	failpoint("send.admitted")
-	f := e.refund(ctx, l, p, a.notAfter)
+	f := e.refund(ctx, l, p, notAfter)
 	failpoint("send.answered")
 	r := e.record(ctx, f)
 	return l.resolution(f, r, resent), r.err

@@ -51,8 +51,11 @@ func (r *Restored) mark(ctx context.Context, tx pgx.Tx, reach time.Duration) err
 	if err != nil {
 		return err
 	}
+	// What is reserved may have been sent a moment ago: the listing's lag counts from now.
 	tag, err := tx.Exec(ctx, `
-		UPDATE refund_operations SET look_first = true, next_check_at = '-infinity' WHERE state = 'reserved' AND provider IS NOT NULL`)
+		UPDATE refund_operations SET look_first = true, next_check_at = '-infinity',
+			last_send_ended = greatest(last_send_ended, clock_timestamp())
+		WHERE state = 'reserved' AND provider IS NOT NULL`)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,8 @@ func (e *Engine) sendReserved(c *call, claimed claimed) (Receipt, error) {
 	op := *claimed.own
 	l := Lease{
 		Operation: op, State: op.State, layer: c.Layer, number: c.Attempt, attempts: 1, sends: !claimed.lookFirst,
-		paymentRef: claimed.paymentRef, account: claimed.account, takenAt: op.CreatedAt, taken: c.began, attemptedFor: ActorCaller,
+		paymentRef: claimed.paymentRef, account: claimed.account, takenAt: op.CreatedAt, taken: c.began,
+		lastSend: c.began.Add(e.config.ProviderTimeout), attemptedFor: ActorCaller,
 	}
 	var permit permit
 	if p := e.providerOf(op); p != nil {

@@ -12,37 +12,37 @@ var sending = []mutant{
 	{
 		name: "gate: a suspended machine's lease is alive", few: true,
 		room: "operations", tests: gateTests, file: "operations/gate.go",
-		old: `!l.taken.Add(lease).Passed()`, new: `time.Since(l.taken.Monotonic) < lease`,
+		old: `open && !notAfter.Passed(), err`, new: `open && time.Until(notAfter.Monotonic) > 0, err`,
 	},
 	{
 		name: "gate: the lease's end is not asked for",
 		room: "operations", tests: gateTests, file: "operations/gate.go",
-		old: `a.open && l.alive(e.config.Lease)`, new: `a.open`,
+		old: `open && !notAfter.Passed(), err`, new: `open, err`,
 	},
 	{
 		name: "gate: whoever took the lease since does not matter",
 		room: "operations", tests: gateTests, file: "operations/gate.go",
-		old: `open && s.attempts == l.attempts`, new: `open`,
+		old: `found && latest == l.attempts`, new: `found && latest > 0`,
 	},
 	{
 		name: "gate: what is not reserved is sent",
 		room: "operations", tests: gateTests, file: "operations/gate.go",
-		old: `WHERE o.state = 'reserved' AND clock.at`, new: `WHERE clock.at`,
+		old: `WHERE o.state = 'reserved' AND clock_timestamp()`, new: `WHERE clock_timestamp()`,
 	},
 	{
 		name: "gate: the key may be forgotten while the call runs",
 		room: "operations", tests: gateTests, file: "operations/gate.go",
-		old: `clock.at + $3 * interval '1 millisecond' <`, new: `clock.at + $3 * interval '0 millisecond' <`,
+		old: `clock_timestamp() + $3 * interval '1 millisecond' <`, new: `clock_timestamp() + $3 * interval '0 millisecond' <`,
 	},
 	{
-		name: "gate: the request does not carry the lease's end",
-		room: "operations", tests: "TestA56_", file: "operations/gate.go",
-		old: `clocks.Earliest(a.notAfter, l.taken.Add(e.config.Lease))`, new: `a.notAfter`,
+		name: "gate: the request may be written later than its row says",
+		room: "operations", tests: "TestA56_|TestResolve_Later", file: "operations/gate.go",
+		old: `clocks.Earliest(l.lastSend, l.taken.Add(e.config.Lease))`, new: `l.taken.Add(e.config.Lease)`,
 	},
 	{
-		name: "gate: the request does not carry the key's end",
-		room: "operations", tests: "TestA56_", file: "operations/gate.go",
-		old: `clocks.Earliest(a.notAfter, l.taken.Add(e.config.Lease))`, new: `l.taken.Add(e.config.Lease)`,
+		name: "restore: the lag does not count from it",
+		room: "operations", tests: "TestAfterRestore_", file: "operations/restore.go",
+		old: `greatest(last_send_ended, clock_timestamp())`, new: `last_send_ended`,
 	},
 	{
 		name: "send: a 429 counts as not sent",
