@@ -129,8 +129,15 @@ func TestCompose_ServesAndRefundsOnce_AlsoAfterItWasTakenDown(t *testing.T) {
 			}
 		}
 	}
-	p.tool("tenants", "create", "--tenant", "shop")
-	key := p.tool("keys", "create", "--tenant", "shop", "--scopes", harness.AllScopes)
+	key := p.do("run", "--rm", "-T", "first-key")
+	for _, service := range []string{"serve", "reconcile", "migrate", "login", "operator"} {
+		if host := p.inspect(service).HostConfig; !host.ReadonlyRootfs || fmt.Sprint(host.CapDrop) != "[ALL]" {
+			t.Errorf("%s has a root to write to (%v), or rights beside %v", service, !host.ReadonlyRootfs, host.CapDrop)
+		}
+	}
+	if said := p.do("logs", "--no-color", "reconcile"); !strings.Contains(said, `"claimed":0`) || !p.inspect("reconcile").State.Running {
+		t.Errorf("reconcile does not run: %s", said)
+	}
 	client := harness.Client{URL: "http://127.0.0.1:" + p.port, Key: key, T: t}
 	register(t, client, "A-1", "op-1")
 	want(t, client.Refund("op-1", "A-1", 4999), http.StatusCreated)
