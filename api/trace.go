@@ -12,7 +12,7 @@ import (
 // beginSpan begins the request's span, in its caller's trace where it names one; probes have none. What else a caller adds
 // to its traceparent (tracestate, baggage) may hold anything and is not taken.
 func (x *exchange) beginSpan() {
-	if x.match.route != nil && x.match.route.scope == public {
+	if x.match.route != nil && x.match.route.scope == public && x.r.Method != http.MethodPost {
 		return
 	}
 	ctx := propagation.TraceContext{}.Extract(x.r.Context(), propagation.HeaderCarrier(x.r.Header))

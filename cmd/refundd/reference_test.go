@@ -121,7 +121,7 @@ func TestReference_ListsEveryLogEvent(t *testing.T) {
 const varying = "by what happened"
 
 // levels are what slog's methods log at.
-var levels = map[string]string{"Debug": "DEBUG", "Info": "INFO", "Warn": "WARN", "Error": "ERROR", "Log": varying, "LogAttrs": varying}
+var levels = map[string]string{"Debug": "DEBUG", "Info": "INFO", "Warn": "WARN", "Error": "ERROR", "Log": varying, "LogAttrs": varying, "NewRecord": varying}
 
 // loggedEvents are the messages in the calls of loggers, of all that is no test.
 func loggedEvents(t *testing.T) map[string]string {
@@ -197,7 +197,7 @@ func logCall(call *ast.CallExpr) (method string, message ast.Expr) {
 		return "", nil
 	}
 	at := 0
-	if strings.HasPrefix(f.Sel.Name, "Log") {
+	if strings.HasPrefix(f.Sel.Name, "Log") || f.Sel.Name == "NewRecord" {
 		at = 2
 	}
 	if len(call.Args) <= at {
