@@ -30,7 +30,7 @@ type Restored struct {
 // reaches into the future, for the time that they may need. Again it does the same, and reaches further.
 func AfterRestore(ctx context.Context, pool *pgxpool.Pool, reach time.Duration) (Restored, error) {
 	r, err := pgtx.InTx(ctx, pool, func(tx *pgtx.Tx) (r Restored, err error) {
-		if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil { // as long as the books are
+		if err := tx.Unhurried(ctx); err != nil { // it takes as long as the books are
 			return r, err
 		}
 		if err := r.mark(ctx, tx, reach); err != nil {

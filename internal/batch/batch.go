@@ -34,7 +34,7 @@ type Limits struct {
 	AtOnce   int           // batches at once
 	PerOwner int           // batches at once that hold a lane of one owner
 	Beside   int           // how much must wait for a batch to begin beside one that runs; 0: more than one batch takes
-	Patience time.Duration // how long a batch may run before others begin beside it whatever waits
+	Patience time.Duration // how long a batch may run before others begin beside it whatever waits, up to twice AtOnce
 	Queue    int           // how much may wait; owners with less than their share may exceed it, up to twice as much
 	Alone    bool          // a batch holds one lane: what makes one wait must not make another
 }

@@ -151,6 +151,22 @@ func TestGroup_ABatchThatTakesLongKeepsNobodyWaiting(t *testing.T) {
 	})
 }
 
+func TestGroup_BatchesThatTakeLong_HoldNoPlaceOfThoseThatDoNot_UpToAsMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(Limits{Size: 10, AtOnce: 1, Patience: took / 10})
+		for i, work := range []string{"1", "2", "3"} {
+			b.call(free, "acme", work, work)
+			time.Sleep(took / 5)
+			b.mu.Lock()
+			if want := min(i+1, 2); len(b.batches) != want {
+				t.Errorf("%v began, want %d", b.batches, want)
+			}
+			b.mu.Unlock()
+		}
+		b.end(t, []string{"1"}, []string{"2"}, []string{"3"})
+	})
+}
+
 func TestGroup_LanesAlone_OneOwnerLeavesRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(Limits{Size: 10, AtOnce: 3, PerOwner: 2, Beside: 1, Alone: true})

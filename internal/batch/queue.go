@@ -118,7 +118,8 @@ func (c *call[In, Out]) expectedWait(o *owner[In, Out], l *lane[In, Out]) (d tim
 // is to be left to those who are.
 func (g *Group[In, Out]) appoint() *call[In, Out] {
 	alone := g.running == g.overdue
-	if g.forming || len(g.turns) == 0 || g.running >= g.limits.AtOnce || !alone && g.waiting < g.limits.Beside {
+	atOnce := g.limits.AtOnce + min(g.overdue, g.limits.AtOnce)
+	if g.forming || len(g.turns) == 0 || g.running >= atOnce || !alone && g.waiting < g.limits.Beside {
 		return nil
 	}
 	c := g.turns[0].ready[0].calls[0]

@@ -10,6 +10,8 @@
 //   - A fault that is not the work's own (a connection that broke, a plan or a session older than what it speaks of, a
 //     deadlock, a server that is starting or has become a standby) runs the body again on another connection, a bounded number
 //     of times. All connections go at once where one has turned out to be of the past: nobody waits for each to be tried.
+//   - A connection that was forgotten on the way to Postgres, so that neither end hears of the other, is found out within
+//     seconds: no message of ours waits for longer, and the body runs again on another connection.
 //   - What stays unreachable, or can not work for want of disk, memory or anything else of its own, is ErrUnavailable, and
 //     ErrDeadline where the caller's time ended first. Whether the transaction committed may then be unknown: a body finds
 //     again what an earlier run of it committed.
@@ -50,22 +52,23 @@ func InTx[T any](ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) (T, 
 
 // Do is InTx for a body that returns nothing.
 func Do(ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) error) error {
-	return do(ctx, pool, terms{"transaction", readWrite, settled}, body)
+	return do(ctx, pool, terms{name: "transaction", begin: readWrite, settings: settled}, body)
 }
 
 // Read runs the queued statements, which only read, in a transaction of one round trip.
 func Read(ctx context.Context, pool *pgxpool.Pool, queue func(b *pgx.Batch)) error {
-	return read(ctx, pool, terms{"read", readWrite, settled}, queue)
+	return read(ctx, pool, terms{name: "read", begin: readWrite, settings: settled}, queue)
 }
 
 // Glimpse is Read for what need not be durable: it does not wait for standbys.
 func Glimpse(ctx context.Context, pool *pgxpool.Pool, queue func(b *pgx.Batch)) error {
-	return read(ctx, pool, terms{"glimpse", readWrite, glimpsed}, queue)
+	return read(ctx, pool, terms{name: "glimpse", begin: readWrite, settings: glimpsed}, queue)
 }
 
 // Snapshot runs body, which only reads and may take its time, on one moment's state of the database, also of a standby.
 func Snapshot(ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) error) error {
-	return do(ctx, pool, terms{"snapshot", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", snapshot}, body)
+	const begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+	return do(ctx, pool, terms{name: "snapshot", begin: begin, settings: snapshot, patient: true}, body)
 }
 
 func read(ctx context.Context, pool *pgxpool.Pool, t terms, queue func(b *pgx.Batch)) error {

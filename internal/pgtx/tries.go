@@ -66,6 +66,7 @@ func once(ctx context.Context, pool *pgxpool.Pool, t terms, body func(*Tx) error
 		}
 	}
 	err = tx.run(ctx, body)
+	tx.unguard()
 	tx.session.putDown()
 	closed := conn.Conn().IsClosed()
 	switch {

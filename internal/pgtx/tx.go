@@ -16,6 +16,7 @@ type Tx struct {
 	session      *session
 	terms        terms
 	begun, ended bool
+	watch        *time.Timer // of the message that is not answered yet, if any
 }
 
 // terms are how a transaction begins, and what it is called in a trace.
@@ -23,6 +24,7 @@ type terms struct {
 	name     string
 	begin    string
 	settings string
+	patient  bool // no message has a limit
 }
 
 // A standby refuses READ WRITE: what is not on the primary is not the truth of now.
@@ -30,6 +32,36 @@ const readWrite = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 
 func newTx(conn *pgx.Conn, t terms) *Tx {
 	return &Tx{conn: conn, session: sessionOf(conn), terms: t}
+}
+
+// guard hangs up where a message is not answered in time. Of a connection that a firewall has forgotten nothing is heard,
+// not even that Postgres's own limits, which are shorter, have ended what it did.
+func (t *Tx) guard() {
+	switch {
+	case t.terms.patient:
+	case t.watch == nil:
+		t.watch = time.AfterFunc(messageLimit, func() { _ = t.conn.PgConn().Conn().Close() })
+	default:
+		t.watch.Reset(messageLimit)
+	}
+}
+
+// unguard ends the watch, and the connection that was just hung up.
+func (t *Tx) unguard() {
+	if t.watch != nil && !t.watch.Stop() {
+		_ = t.conn.PgConn().Conn().Close()
+	}
+	t.watch = nil
+}
+
+// Unhurried lets each statement from here on take as long as it takes.
+func (t *Tx) Unhurried(ctx context.Context) error {
+	if _, err := t.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
+		return err
+	}
+	t.unguard()
+	t.terms.patient = true
+	return nil
 }
 
 // opening queues what a transaction begins with, and returns how many statements that is.
@@ -44,6 +76,7 @@ func (t *Tx) opening(b *pgx.Batch) int {
 }
 
 func (t *Tx) start(ctx context.Context) error {
+	t.guard()
 	if t.begun {
 		return nil
 	}
@@ -63,6 +96,11 @@ func (t *Tx) start(ctx context.Context) error {
 
 // SendBatch sends b, behind the opening where it is the transaction's first. An error is met again by whoever reads the results.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	t.guard()
+	return t.sendBatch(ctx, b)
+}
+
+func (t *Tx) sendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if !t.begun && (!t.session.mayGoWithBegin(b) || !speaksPlainly(t.conn.PgConn())) {
 		if err := t.start(ctx); err != nil {
 			return unsent{err}
@@ -119,7 +157,7 @@ var errUncertain = errors.New("commit not confirmed")
 // CommitWith sends b and the transaction's end in one round trip: what is wrong with a row must be an error of its statement.
 func (t *Tx) CommitWith(ctx context.Context, b *pgx.Batch) error {
 	b.Queue(commit).Exec(committed)
-	return t.end(ctx, messageLimit, func(ctx context.Context) error { return t.SendBatch(ctx, b).Close() })
+	return t.end(ctx, messageLimit, func(ctx context.Context) error { return t.sendBatch(ctx, b).Close() })
 }
 
 // Commit is an error where Postgres rolled back instead, as it does after a failed statement.
@@ -139,6 +177,7 @@ func (t *Tx) Commit(ctx context.Context) error {
 // end waits for the transaction's end, but not for ever. Giving up cancels the wait in Postgres too: what was committed
 // becomes visible then, and who reads it waits for the standbys himself.
 func (t *Tx) end(ctx context.Context, limit time.Duration, send func(context.Context) error) error {
+	t.unguard()
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := send(limited)
@@ -167,6 +206,7 @@ func (t *Tx) Rollback(ctx context.Context) error {
 	if t.conn.IsClosed() || t.conn.PgConn().TxStatus() == 'I' {
 		return nil
 	}
+	t.guard()
 	_, err := t.conn.Exec(ctx, "rollback")
 	return err
 }
