@@ -24,6 +24,9 @@ drill: ## what is slow and finds what is rare, or needs root: a full disk, a fai
 	go test -tags drill -count=1 -timeout 10m -run AtStripe ./test/crash ./test/chaos
 	go test -count=1 -timeout 8m -run TestLoop ./test/agent -rounds 1600
 
+ha: ## lose machines under load: the primary twice, an asynchronous one with its last commits, each replica in turn
+	./.ci/ha
+
 # ARGS are passed on: make mutants ARGS='-run gate'
 mutants: ## change one condition of the code at a time, and expect the tests to notice
 	@./.ci/need postgres "$$TEST_DATABASE_URL"
