@@ -1,10 +1,12 @@
 package escalations_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"refundd/escalations"
 	"refundd/operations"
@@ -33,6 +36,19 @@ type bundle struct {
 func newBundle(t *testing.T) *bundle {
 	t.Helper()
 	t.Parallel()
+	b := &bundle{t: t, db: testdb.New(t, testdb.MaxConns(20))}
+	var err error
+	if b.Desk, err = escalations.New(escalations.Config{Pool: b.db.Pool, Policy: readPolicy(t)}); err != nil {
+		t.Fatal(err)
+	}
+	b.exec(`INSERT INTO tenants (tenant_id) VALUES ($1)`, tenant)
+	b.exec(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents)
+		SELECT $1, 'O' || i, 'EUR', 10000 FROM generate_series(0, 9) i`, tenant)
+	return b
+}
+
+func readPolicy(t *testing.T) *escalations.Policy {
+	t.Helper()
 	file, err := os.Open("testdata/policy.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -42,14 +58,7 @@ func newBundle(t *testing.T) *bundle {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bundle{t: t, db: testdb.New(t, testdb.MaxConns(20))}
-	if b.Desk, err = escalations.New(escalations.Config{Pool: b.db.Pool, Policy: policy}); err != nil {
-		t.Fatal(err)
-	}
-	b.exec(`INSERT INTO tenants (tenant_id) VALUES ($1)`, tenant)
-	b.exec(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents)
-		SELECT $1, 'O' || i, 'EUR', 10000 FROM generate_series(0, 9) i`, tenant)
-	return b
+	return policy
 }
 
 func (b *bundle) exec(sql string, args ...any) {
@@ -121,6 +130,45 @@ func TestDecide_AnApproval_IsMintedOnceAndToldAgain(t *testing.T) {
 	if by := b.count(`SELECT count(*) FROM refund_authorizations
 		WHERE approved_by = 'policy:test-1' AND case_id = 'C1' AND amount_cents = 4000`); by != 1 {
 		t.Error("the authorization is not the policy's")
+	}
+}
+
+// The rule that fired and the version that it is of stand in the row and in the log, approved or not; a case asks for an order
+// once, by constraint.
+func TestDecide_TheRuleThatFired_IsStoredAndLogged(t *testing.T) {
+	b := newBundle(t)
+	var log bytes.Buffer
+	policy := readPolicy(t)
+	desk, err := escalations.New(escalations.Config{Pool: b.db.Pool, Policy: policy, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		cents         int64
+		rule, trigger string
+	}{{4000, "damaged", ""}, {9000, "damaged", "beyond_limit"}} {
+		log.Reset()
+		r := asks(fmt.Sprint("C", c.cents), "O0", c.cents)
+		if _, err := desk.Decide(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.count(`SELECT count(*) FROM refund_requests WHERE case_id = $1 AND rule = $2 AND coalesce(trigger, '') = $3
+			AND policy_version = 'test-1' AND facts->>'reason_code' = 'damaged'`, r.CaseID, c.rule, c.trigger); n != 1 {
+			t.Errorf("%d: %d rows tell the rule", c.cents, n)
+		}
+		for _, word := range []string{`"rule":"` + c.rule + `"`, `"trigger":"` + c.trigger + `"`, `"policy_version":"test-1"`} {
+			if !strings.Contains(log.String(), word) {
+				t.Errorf("%d: the log lacks %s: %s", c.cents, word, log.String())
+			}
+		}
+	}
+	_, err = b.db.Owner.Exec(t.Context(), `INSERT INTO refund_requests (tenant_id, case_id, order_id, amount_cents, currency, reason_code, facts,
+			decision, policy_version, operation_id, requested_by)
+		SELECT tenant_id, case_id, order_id, 1, currency, reason_code, facts, decision, policy_version, 'another', requested_by
+		FROM refund_requests WHERE case_id = 'C4000'`)
+	var refused *pgconn.PgError
+	if !errors.As(err, &refused) || refused.ConstraintName != "refund_requests_pkey" {
+		t.Errorf("a second request of the case for the order is stored: %v", err)
 	}
 }
 

@@ -55,7 +55,14 @@ type Report struct {
 	Lies       []Lie // the first ones, in no particular order
 	LieCount   int64 // all of them
 	Truncated  bool  // there are more than Lies names
+
+	Unproven      []Unproven // the first ones, in no particular order
+	UnprovenCount int64      // all of them
 }
+
+// Unproven is a refund at a provider that stands as paid on a person's word alone: no look has shown it. That contradicts
+// nothing, and somebody may want to compare it with the provider's own statements.
+type Unproven struct{ TenantID, OrderID, OperationID string }
 
 func (r *Report) lie(l Lie) {
 	r.LieCount++
@@ -94,6 +101,8 @@ type entry struct {
 	orderID, state, currency, provider, failureCode, fingerprint string
 	amountCents                                                  int64
 
+	proven bool // the provider showed a refund of it
+
 	transfers                int64
 	chain                    string // kinds in the order of seq, with a space between
 	firstSeq, lastSeq        int32
@@ -112,6 +121,7 @@ func auditOperations(ctx context.Context, tx pgx.Tx, report *Report) error {
 		SELECT coalesce(op.tenant_id, tr.tenant_id), coalesce(op.operation_id, tr.operation_id),
 		       op.operation_id IS NOT NULL, coalesce(op.order_id, ''), coalesce(op.state, ''), coalesce(op.currency, ''),
 		       coalesce(op.provider, ''), coalesce(op.failure_code, ''), coalesce(op.fingerprint, ''), coalesce(op.amount_cents, 0),
+		       op.provider_refund_id IS NOT NULL,
 		       coalesce(tr.transfers, 0), coalesce(tr.chain, ''), coalesce(tr.first_seq, 0), coalesce(tr.last_seq, 0),
 		       coalesce(tr.min_cents, 0), coalesce(tr.max_cents, 0), coalesce(tr.min_currency, ''), coalesce(tr.max_currency, ''),
 		       coalesce(tr.accounts_right, true),
@@ -133,13 +143,18 @@ func auditOperations(ctx context.Context, tx pgx.Tx, report *Report) error {
 	var e entry
 	_, err = pgx.ForEachRow(rows, []any{
 		&e.tenantID, &e.operationID,
-		&e.known, &e.orderID, &e.state, &e.currency, &e.provider, &e.failureCode, &e.fingerprint, &e.amountCents,
+		&e.known, &e.orderID, &e.state, &e.currency, &e.provider, &e.failureCode, &e.fingerprint, &e.amountCents, &e.proven,
 		&e.transfers, &e.chain, &e.firstSeq, &e.lastSeq, &e.minCents, &e.maxCents, &e.minCurrency, &e.maxCurrency, &e.accountsRight,
 		&e.orderKnown, &e.orderCurrency, &e.orderProvider, &e.overCents,
 	}, func() error {
 		report.Transfers += e.transfers
 		if e.known {
 			report.Operations++
+		}
+		if e.state == "succeeded" && e.provider != "" && !e.proven {
+			if report.UnprovenCount++; len(report.Unproven) < maxLies {
+				report.Unproven = append(report.Unproven, Unproven{e.tenantID, e.orderID, e.operationID})
+			}
 		}
 		e.judge(func(rule Rule, detail string) {
 			report.lie(Lie{TenantID: e.tenantID, OperationID: e.operationID, OrderID: e.orderID, Rule: rule, Detail: detail})

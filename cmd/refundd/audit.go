@@ -22,6 +22,15 @@ type auditReport struct {
 	Orders     int64      `json:"orders"`
 	LieCount   int64      `json:"lie_count"`
 	Lies       []auditLie `json:"lies"`
+
+	UnprovenCount int64           `json:"unproven_count"` // paid on a person's word alone: no lie, and no exit code
+	Unproven      []auditUnproven `json:"unproven"`
+}
+
+type auditUnproven struct {
+	TenantID    string `json:"tenant_id"`
+	OrderID     string `json:"order_id"`
+	OperationID string `json:"operation_id"`
 }
 
 type auditLie struct {
@@ -58,7 +67,13 @@ func (a auditCmd) Run(ctx context.Context, c console) error {
 
 func (a auditCmd) print(c console, r reconcile.Report) error {
 	if a.JSON {
-		out := auditReport{Operations: r.Operations, Transfers: r.Transfers, Orders: r.Orders, LieCount: r.LieCount, Lies: []auditLie{}}
+		out := auditReport{
+			Operations: r.Operations, Transfers: r.Transfers, Orders: r.Orders, LieCount: r.LieCount, Lies: []auditLie{},
+			UnprovenCount: r.UnprovenCount, Unproven: []auditUnproven{},
+		}
+		for _, u := range r.Unproven {
+			out.Unproven = append(out.Unproven, auditUnproven(u))
+		}
 		for _, l := range r.Lies {
 			out.Lies = append(out.Lies, auditLie{string(l.Rule), l.TenantID, l.OrderID, l.OperationID, l.Detail})
 		}
@@ -74,6 +89,12 @@ func (a auditCmd) print(c console, r reconcile.Report) error {
 	}
 	if r.Truncated {
 		c.printf("only the first %d are named\n", len(r.Lies))
+	}
+	if r.UnprovenCount > 0 {
+		c.printf("%d refunds stand as paid on a person's word alone, their providers showed none:\n", r.UnprovenCount)
+	}
+	for _, u := range r.Unproven {
+		c.printf("unproven tenant=%s order=%s operation=%s\n", u.TenantID, u.OrderID, u.OperationID)
 	}
 	return nil
 }

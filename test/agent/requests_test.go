@@ -241,6 +241,53 @@ func TestApprove_RacesARefundThatUsesTheRemainder(t *testing.T) {
 	}
 }
 
+// Nobody approves what their own key asked for, whatever else it may do; two others who approve at once end in one approval.
+func TestApprove_IsNotTheRequestersOwn(t *testing.T) {
+	t.Parallel()
+	s := harness.New(t, "--policy", policyFile(t))
+	s.AddServer(t, "--policy", policyFile(t))
+	d := s.Tenant(t)
+	d.Order("A", 10000)
+	e := read(t, d.Client().Post(requestsPath, wishOf("C", "A", 9000)))
+	path := "/v1/escalations/" + text(e.EscalationID) + "/approve"
+	before := d.Rows()
+	if a := d.Client().Post(path, harness.Fields{"decided_by": "ann"}); a.Code() != "escalation_not_approvable" || d.Rows() != before {
+		t.Errorf("%d %s, or a row changed", a.Status, a.Body)
+	}
+	others := []string{d.NewKey(harness.AllScopes), d.NewKey(harness.AllScopes)}
+	minted := make([]string, 6)
+	together(6, func(i int) {
+		a := d.At(i).With(others[i%2]).Post(path, harness.Fields{})
+		if a.Status != http.StatusOK {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+		minted[i] = text(read(t, a).OperationID)
+	})
+	for _, id := range minted {
+		if id == "" || id != minted[0] {
+			t.Errorf("approvals minted %q", minted)
+		}
+	}
+	if a := d.Client().Refund(minted[0], "A", 9000); a.Status != http.StatusCreated {
+		t.Errorf("%d %s", a.Status, a.Body)
+	}
+}
+
+// A person's decision of an operation closes its case, in the same transaction; an approval of the case never was an answer.
+func TestEscalation_OfAnOperation_EndsWithAPersonsResolution(t *testing.T) {
+	t.Parallel()
+	s, d, path := needing(t)
+	a := d.Client().Post(harness.RefundPath("K")+"/resolve", harness.Fields{"outcome": "failed", "evidence": "asked the provider", "override": true})
+	if a.Status != http.StatusOK {
+		t.Fatalf("%d %s", a.Status, a.Body)
+	}
+	e := harness.Read[map[string]any](t, d.Client().Get(path))
+	if e["state"] != "closed" || e["closed_by"] == nil || e["closed_at"] == nil {
+		t.Errorf("%v", e)
+	}
+	s.Audit(t)
+}
+
 // SIGHUP under load drops no request; a broken file leaves the policy that is.
 func TestPolicy_IsReadAnewUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -306,6 +353,30 @@ func write(t *testing.T, path, content string) {
 // decide it.
 func TestEscalation_OfAnOperation_EndsWithIt(t *testing.T) {
 	t.Parallel()
+	s, d, path := needing(t)
+	s.Simulator.Refund(d.ProviderKey("K"), harness.Fields{"payment_ref": d.Ref("A"), "amount_cents": 1000, "currency": "EUR",
+		"metadata": harness.Fields{"tenant_id": d.ID, "operation_id": "K"}})
+	s.Due(t)
+	together(5, func(i int) {
+		if i == 0 {
+			d.Client().Post(harness.RefundPath("K")+"/reconcile", harness.Fields{})
+			return
+		}
+		act := []string{"/approve", "/decline"}[i%2]
+		if a := d.Client().Post(path+act, harness.Fields{}); a.Code() != "escalation_not_approvable" {
+			t.Errorf("%d %s", a.Status, a.Body)
+		}
+	})
+	e := harness.Read[map[string]any](t, d.Client().Get(path))
+	refund := harness.Read[harness.Refund](t, d.Client().Get(harness.RefundPath("K")))
+	if refund.State != "succeeded" || e["state"] != "closed" {
+		t.Errorf("the operation is %s, its case %v", refund.State, e)
+	}
+}
+
+// needing is a service with an operation K of order A that needs attention, and the path of its case.
+func needing(t *testing.T) (*harness.Service, *harness.Tenant, string) {
+	t.Helper()
 	s := harness.NewPaying(t, "--provider-timeout", "700ms", "--lease", "3s", "--listing-lag", "100ms", "--policy",
 		policyFile(t))
 	s.AddServer(t)
@@ -327,24 +398,5 @@ func TestEscalation_OfAnOperation_EndsWithIt(t *testing.T) {
 	if len(open.Data) != 1 || open.Data[0]["subject"] != "operation" || open.Data[0]["operation_id"] != "K" {
 		t.Fatalf("%v", open.Data)
 	}
-	path := fmt.Sprint("/v1/escalations/", open.Data[0]["escalation_id"])
-	s.Simulator.Refund(d.ProviderKey("K"),
-		harness.Fields{"payment_ref": d.Ref("A"), "amount_cents": 1000, "currency": "EUR",
-			"metadata": harness.Fields{"tenant_id": d.ID, "operation_id": "K"}})
-	s.Due(t)
-	together(5, func(i int) {
-		if i == 0 {
-			d.Client().Post(harness.RefundPath("K")+"/reconcile", harness.Fields{})
-			return
-		}
-		act := []string{"/approve", "/decline"}[i%2]
-		if a := d.Client().Post(path+act, harness.Fields{}); a.Code() != "escalation_not_approvable" {
-			t.Errorf("%d %s", a.Status, a.Body)
-		}
-	})
-	e := harness.Read[map[string]any](t, d.Client().Get(path))
-	if refund := harness.Read[harness.Refund](t, d.Client().Get(harness.RefundPath("K"))); refund.State != "succeeded" ||
-		e["state"] != "closed" {
-		t.Errorf("the operation is %s, its case %v", refund.State, e)
-	}
+	return s, d, fmt.Sprint("/v1/escalations/", open.Data[0]["escalation_id"])
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"refundd/test/harness"
 )
 
@@ -85,6 +87,21 @@ func TestA61_ATypedName_IsNoProof(t *testing.T) {
 		t.Errorf("T is %s, want %s", deref(r.ProviderRefundID), theirs)
 	}
 	p.Service.Audit(t)
+	// What rests on these words alone is named, though it contradicts nothing.
+	r := harness.Command(t, p.Service.DB.ServiceURL, "audit")
+	words := strings.Count(r.Stdout, "unproven tenant="+p.ID+" ")
+	if r.ExitCode != 0 || words != 4 || !strings.Contains(r.Stdout, "\n4 refunds stand as paid on a person's word alone") {
+		t.Errorf("audit exits %d: %s%s", r.ExitCode, r.Stdout, r.Stderr)
+	}
+	var report struct {
+		Count    int64               `json:"unproven_count"`
+		Unproven []map[string]string `json:"unproven"`
+	}
+	r = harness.Command(t, p.Service.DB.ServiceURL, "audit", "--json")
+	if err := json.Unmarshal([]byte(r.Stdout), &report); err != nil || report.Count != 4 || len(report.Unproven) != 4 ||
+		report.Unproven[0]["tenant_id"] != p.ID || report.Unproven[0]["operation_id"] == "" {
+		t.Errorf("%v: %s", err, r.Stdout)
+	}
 }
 
 // byHand has the provider execute a refund under another key, with an operation's name on it.

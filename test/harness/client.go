@@ -149,12 +149,6 @@ func (c Client) Post(path string, body any) Answer {
 	return c.Do(Request{Method: http.MethodPost, Path: path, Body: JSON(body), Valid: true})
 }
 
-// Refund executes a refund.
-func (c Client) Refund(operationID, orderID string, cents int64) Answer {
-	c.T.Helper()
-	return c.Post("/v1/refunds", Fields{"operation_id": operationID, "order_id": orderID, "amount_cents": cents})
-}
-
 // Fields is a JSON object.
 type Fields map[string]any
 
