@@ -1,15 +1,17 @@
 // Package bench is a load generator and measuring stick for a running deployment.
 //
-// Its promises: in an open loop, latency counts from when a request was to be sent, so that a service that stalls cannot
-// hide the requests it kept from being sent; the CPU of service, Postgres and generator is told apart, and so is what else
-// the machine did meanwhile; after each load every acknowledged refund is looked for among the rows, one by one, every new
-// row for its acknowledgement, and the books are audited. The numbers of a run that Check refuses are worth nothing.
+// Its promises: in an open loop, latency counts from when a request was to be sent, so that a service that stalls
+// cannot hide the requests it kept from being sent; the CPU of service, Postgres and generator is told apart, and so is
+// what else the machine did meanwhile; after each load every acknowledged refund is looked for among the rows, one by
+// one, every new row for its acknowledgement, and the books are audited. The numbers of a run that Check refuses are
+// worth nothing.
 //
-// The generator shares a machine with what it measures, so it is cheap: one goroutine per connection writes requests that
-// were built before, and reads of each answer the status, the length, and whether it speaks of the operation that was sent.
+// The generator shares a machine with what it measures, so it is cheap: one goroutine per connection writes requests
+// that were built before, and reads of each answer the status, the length, and whether it speaks of the operation that
+// was sent.
 //
-// It works in a tenant of its own. Transfers are permanent, so that tenant stays. Rows are made by SQL inside Postgres, for
-// which the service's role is enough; as a superuser it spares the foreign keys' checks.
+// It works in a tenant of its own. Transfers are permanent, so that tenant stays. Rows are made by SQL inside Postgres,
+// for which the service's role is enough; as a superuser it spares the foreign keys' checks.
 package bench
 
 import (
@@ -113,8 +115,8 @@ func New(ctx context.Context, c Config) (*Bench, error) {
 // firstGuess is a rate in refunds per second that approvals are made for before any was seen.
 const firstGuess = 5000
 
-// Run puts a target under a load and measures. It answers an error where it could not; whatever the target answered is in
-// the result. A round in which the target was faster than thought is run again, with more refunds to execute.
+// Run puts a target under a load and measures. It answers an error where it could not; whatever the target answered is
+// in the result. A round in which the target was faster than thought is run again, with more refunds to execute.
 func (b *Bench) Run(ctx context.Context, t Target, l Load) (Result, error) {
 	if err := l.validate(); err != nil {
 		return Result{}, fmt.Errorf("bench: %w", err)
@@ -153,7 +155,8 @@ func (b *Bench) try(ctx context.Context, t Target, l Load) (Result, error) {
 	return r.measure(ctx)
 }
 
-// Check compares what was answered since the last Check with the rows, and audits the books. ErrUntrue says that they differ.
+// Check compares what was answered since the last Check with the rows, and audits the books. ErrUntrue says that they
+// differ.
 func (b *Bench) Check(ctx context.Context) (Proof, error) {
 	p, err := b.books.check(ctx)
 	if err != nil {

@@ -99,11 +99,13 @@ func claiming(t *testing.T, db *testdb.DB, status int, problem string, rows bool
 		operation := member(body, "operation_id")
 		if rows {
 			_, err := db.Owner.Exec(r.Context(), `WITH claimed AS (
-					INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state, settled_at)
+					INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
+						state, settled_at)
 					VALUES ($1, $2, encode(sha256(convert_to('{"amount_cents": 100, "order_id": "' || $3 || '"}', 'UTF8')), 'hex'),
 						gen_random_uuid(), $3, 100, 'EUR', 'succeeded', now())
 				), posted AS (
-					INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency)
+					INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents,
+						currency)
 					VALUES ($1, $2, 1, 'refund', 'merchant', 'customer', 100, 'EUR')
 				) UPDATE orders SET refunded_cents = refunded_cents + 100 WHERE tenant_id = $1 AND order_id = $3`,
 				tenant, operation, member(body, "order_id"))
@@ -252,8 +254,10 @@ func TestPrint_ShowsEachTargetOfEachLoad(t *testing.T) {
 		r.Cost.Others = untold
 		return r
 	}
-	summaries := Summarize([]Result{result("a", 1000), result("b", 10), result("a", 3000), result("b", 20), result("a", 1500)})
-	if len(summaries) != 2 || summaries[0].Median != 1500 || summaries[0].Min != 1000 || summaries[0].Max != 3000 || summaries[1].Median != 15 {
+	summaries := Summarize([]Result{result("a", 1000), result("b", 10), result("a", 3000), result("b", 20),
+		result("a", 1500)})
+	if len(summaries) != 2 || summaries[0].Median != 1500 || summaries[0].Min != 1000 || summaries[0].Max != 3000 ||
+		summaries[1].Median != 15 {
 		t.Fatalf("%+v", summaries)
 	}
 	if got := summaries[0].PerAnswer(summaries[0].Cost.Service); got != 70*time.Microsecond {

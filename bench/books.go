@@ -52,8 +52,8 @@ func (b *books) fill(ctx context.Context) error {
 		return err
 	}
 	done := b.keys[poolExecuted]
-	// n*stride modulo the orders is a permutation of 0 … orders-1, so that each order has its share of the executed refunds
-	// and the first ones have one more.
+	// n*stride modulo the orders is a permutation of 0 … orders-1, so that each order has its share of the executed
+	// refunds and the first ones have one more.
 	number, letter := fmt.Sprintf(`n * %d %% %d`, stride, b.scale.Orders), `o`
 	orders := fmt.Sprintf(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents)
 		SELECT $1, '%s-' || lpad((%s)::text, %d, '0'), 'EUR', %d, %d * (%d + CASE WHEN n < %d THEN 1 ELSE 0 END)
@@ -69,7 +69,8 @@ func (b *books) fill(ctx context.Context) error {
 	}
 	operations := fmt.Sprintf(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id,
 			amount_cents, currency, state, settled_at)
-		SELECT $1, operation_id, encode(sha256(convert_to('{"amount_cents": %d, "order_id": "' || order_id || '"}', 'UTF8')), 'hex'),
+		SELECT $1, operation_id, encode(sha256(convert_to('{"amount_cents": %d, "order_id": "' || order_id || '"}', 'UTF8')),
+			'hex'),
 			gen_random_uuid(), order_id, %d, 'EUR', 'succeeded', now()
 		FROM (SELECT %s AS operation_id, %s AS order_id FROM generate_series($2::bigint, $3::bigint) AS n) AS made`,
 		amountCents, amountCents, done.idSQL(), done.orderSQL(b.scale.Orders))
@@ -162,7 +163,8 @@ func (b *books) insert(ctx context.Context, what string, from, to int64, stateme
 
 // settle lets Postgres know what it has, and writes it out before anything is measured, as far as the role may.
 func (b *books) settle(ctx context.Context) error {
-	for _, sql := range []string{`ANALYZE orders, refund_authorizations, refund_operations, ledger_transfers`, `CHECKPOINT`} {
+	for _, sql := range []string{`ANALYZE orders, refund_authorizations, refund_operations, ledger_transfers`,
+		`CHECKPOINT`} {
 		_, err := b.pool.Exec(ctx, sql)
 		if refused, ok := errors.AsType[*pgconn.PgError](err); ok && refused.Code == "42501" {
 			continue

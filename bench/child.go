@@ -27,8 +27,8 @@ const (
 	childStop  = 30 * time.Second
 )
 
-// StartChild starts the command, whose stdout and stderr go to a file of the folder, and returns once address (host:port)
-// takes connections. Where the command ends before that, the error is its last line.
+// StartChild starts the command, whose stdout and stderr go to a file of the folder, and returns once address
+// (host:port) takes connections. Where the command ends before that, the error is its last line.
 func StartChild(ctx context.Context, folder, address string, cmd *exec.Cmd) (*Child, error) {
 	// Appended to: it may be emptied while the child writes.
 	log, err := os.OpenFile(filepath.Join(folder, filepath.Base(cmd.Path)+"-"+filepath.Base(address)+".log"),

@@ -20,7 +20,8 @@ type address struct {
 
 func parseAddress(text string) (address, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || (u.Path != "" && u.Path != "/") || u.User != nil {
+	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") || (u.Path != "" && u.Path != "/") ||
+		u.User != nil {
 		return address{}, fmt.Errorf("a target is of the form http://host:port, not %q", text)
 	}
 	port := u.Port()
@@ -30,8 +31,8 @@ func parseAddress(text string) (address, error) {
 	return address{host: u.Host, hostport: net.JoinHostPort(u.Hostname(), port), secure: u.Scheme == "https"}, nil
 }
 
-// conn is one HTTP/1.1 connection with one request under way at most. It knows as much of HTTP as a service that states the
-// length of its answers needs.
+// conn is one HTTP/1.1 connection with one request under way at most. It knows as much of HTTP as a service that states
+// the length of its answers needs.
 type conn struct {
 	net.Conn
 	buffer []byte // of one answer

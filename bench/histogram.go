@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Histogram counts durations in buckets whose width is less than 1 % of what they hold, from 1 µs to hours. Any number of
-// goroutines may count at once.
+// Histogram counts durations in buckets whose width is less than 1 % of what they hold, from 1 µs to hours. Any number
+// of goroutines may count at once.
 type Histogram struct {
 	counts [buckets]atomic.Int64
 }
@@ -53,8 +53,8 @@ func (h *Histogram) Count() int64 {
 	return n
 }
 
-// Quantile is the duration that the share q of all does not exceed, rounded up to the microsecond or by less than 1 %; 0
-// where nothing was counted.
+// Quantile is the duration that the share q of all does not exceed, rounded up to the microsecond or by less than 1 %;
+// 0 where nothing was counted.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	total := h.Count()
 	if total == 0 {

@@ -35,7 +35,8 @@ func TestHistogram_BucketsFollowEachOtherWithoutGaps(t *testing.T) {
 	for i := range buckets - 1 {
 		last := upper(i)
 		if place(last) != i || place(last+time.Microsecond) != i+1 {
-			t.Fatalf("bucket %d ends with %v, which is in %d, and the next is in %d", i, last, place(last), place(last+time.Microsecond))
+			t.Fatalf("bucket %d ends with %v, which is in %d, and the next is in %d", i, last, place(last),
+				place(last+time.Microsecond))
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// keys are the operation ids of one pool, numbered from 0. A number is used once, but for those of executed refunds, which
-// are used again and again.
+// keys are the operation ids of one pool, numbered from 0. A number is used once, but for those of executed refunds,
+// which are used again and again.
 type keys struct {
 	pool   pool
 	random bool

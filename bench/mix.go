@@ -69,7 +69,8 @@ func ParseMix(text string) (Mix, error) {
 			p.weight, err = strconv.Atoi(digits)
 		}
 		if err != nil || p.weight < 1 || p.weight > 1000 || !slices.Contains(Kinds(), p.kind) {
-			return Mix{}, fmt.Errorf("%q is no mix: a kind (%s), or several with weights such as new=80+replays=20", text, kindNames())
+			return Mix{}, fmt.Errorf("%q is no mix: a kind (%s), or several with weights such as new=80+replays=20", text,
+				kindNames())
 		}
 		m.parts = append(m.parts, p)
 		m.total += p.weight

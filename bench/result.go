@@ -35,7 +35,8 @@ func (r Result) PerSecond() float64 {
 	return float64(r.Answered) / r.Took.Seconds()
 }
 
-// OthersShare is the part of one processor that everything else on the machine used meanwhile; -1 where nobody can tell.
+// OthersShare is the part of one processor that everything else on the machine used meanwhile; -1 where nobody can
+// tell.
 func (r Result) OthersShare() float64 {
 	if r.Cost.Others == untold || r.Took <= 0 {
 		return -1
@@ -120,8 +121,8 @@ func (s Summary) PerAnswer(part time.Duration) time.Duration {
 	return part / time.Duration(s.Answered)
 }
 
-// Print writes summaries as a table: answers per second, latency, CPU and log per answer, what was shed, and how many CPUs
-// everything else on the machine used meanwhile.
+// Print writes summaries as a table: answers per second, latency, CPU and log per answer, what was shed, and how many
+// CPUs everything else on the machine used meanwhile.
 func Print(w io.Writer, summaries []Summary) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintln(out, "target\tmix\tconns\t/s\tmin–max\tp50 ms\tp90\tp99\tp99.9\tservice µs\tPostgres µs\tprovider µs\tgenerator µs\tWAL B\tmemory MiB\t503/s\tp99 ms\tothers\t")
@@ -141,8 +142,10 @@ func Print(w io.Writer, summaries []Summary) error {
 		return err
 	}
 	for _, s := range summaries {
-		for _, what := range slices.SortedFunc(keysOf(s.Other), func(a, b string) int { return cmp.Compare(s.Other[b], s.Other[a]) }) {
-			_, _ = fmt.Fprintf(w, "%s, %s, %d connections: %d × %s\n", s.Target, s.Mix, s.Connections, s.Other[what], strings.TrimSpace(what))
+		for _, what := range slices.SortedFunc(keysOf(s.Other),
+			func(a, b string) int { return cmp.Compare(s.Other[b], s.Other[a]) }) {
+			_, _ = fmt.Fprintf(w, "%s, %s, %d connections: %d × %s\n", s.Target, s.Mix, s.Connections, s.Other[what],
+				strings.TrimSpace(what))
 		}
 	}
 	return nil

@@ -71,7 +71,8 @@ func (r *run) measure(ctx context.Context) (Result, error) {
 		err = errExhausted
 	}
 	return Result{
-		Target: r.target.Name, Mix: r.load.Mix.name, Connections: r.load.Connections, Rate: r.load.Rate, Took: r.load.Duration,
+		Target: r.target.Name, Mix: r.load.Mix.name, Connections: r.load.Connections, Rate: r.load.Rate,
+		Took:     r.load.Duration,
 		Answered: r.answered.Load(), Shed: r.shed.Load(), Latency: &r.latency, ShedLatency: &r.refused, Other: r.other,
 		Late: time.Duration(r.late.Load()), Cost: cost, Memory: memory,
 	}, err
@@ -118,7 +119,8 @@ func (r *run) watch(ctx context.Context) (cost Cost, memory int64, err error) {
 			return Cost{}, 0, err
 		}
 		answered := r.answered.Load()
-		r.bench.config.Progress(fmt.Sprintf("%s %s, %d connections: %.0f per second", r.target.Name, r.load.Mix, r.load.Connections,
+		r.bench.config.Progress(fmt.Sprintf("%s %s, %d connections: %.0f per second", r.target.Name, r.load.Mix,
+			r.load.Connections,
 			float64(answered-before)/time.Since(now).Seconds()))
 		before = answered
 	}
@@ -269,8 +271,8 @@ func (w *worker) redial(ctx context.Context) bool {
 	return true
 }
 
-// count sorts an answer. What is counted arrived in the counted time. A refund's latency is from when it was to be sent; a
-// refusal's from when it was sent, since that is what the target's haste is seen by.
+// count sorts an answer. What is counted arrived in the counted time. A refund's latency is from when it was to be
+// sent; a refusal's from when it was sent, since that is what the target's haste is seen by.
 func (r *run) count(q *request, n int64, a response, began, sent time.Time) {
 	now := time.Now()
 	counted := !now.Before(r.warm) && now.Before(r.end)

@@ -22,9 +22,10 @@ func processRegistry(c console) *prometheus.Registry {
 	return registry
 }
 
-// openAdmin listens on --admin-addr and returns what serves there until its context ends, and the address. Where nobody asked
-// for one, it does nothing, at no address.
-func openAdmin(ctx context.Context, c console, addr string, registry *prometheus.Registry, ready func(context.Context) error) (
+// openAdmin listens on --admin-addr and returns what serves there until its context ends, and the address. Where nobody
+// asked for one, it does nothing, at no address.
+func openAdmin(ctx context.Context, c console, addr string, registry *prometheus.Registry,
+	ready func(context.Context) error) (
 	serve func(context.Context) error, at string, err error,
 ) {
 	if addr == "" {

@@ -54,7 +54,8 @@ func (a auditCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	if err := reconcile.RecordAudit(ctx, pool, report, time.Since(began)); err != nil { // a standby can be audited, and keeps no record of it
-		c.log.Warn("the audit is not kept in the database: console and metrics do not know of it", "error", fault.Sentence(err))
+		c.log.Warn("the audit is not kept in the database: console and metrics do not know of it", "error",
+			fault.Sentence(err))
 	}
 	if err := a.print(c, report); err != nil {
 		return err
@@ -85,7 +86,8 @@ func (a auditCmd) print(c console, r reconcile.Report) error {
 	}
 	c.printf("%d operations, %d transfers, %d orders: %s\n", r.Operations, r.Transfers, r.Orders, verdict)
 	for _, l := range r.Lies {
-		c.printf("%s tenant=%s order=%s operation=%s: %s\n", l.Rule, orDash(l.TenantID), orDash(l.OrderID), orDash(l.OperationID), l.Detail)
+		c.printf("%s tenant=%s order=%s operation=%s: %s\n", l.Rule, orDash(l.TenantID), orDash(l.OrderID),
+			orDash(l.OperationID), l.Detail)
 	}
 	if r.Truncated {
 		c.printf("only the first %d are named\n", len(r.Lies))

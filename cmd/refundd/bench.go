@@ -87,7 +87,8 @@ func (b benchCmd) check() error {
 	return fault.Usage("%s", errors.Join(faults...))
 }
 
-// Run puts a deployment under load and prints what it did; where its answers and its rows differ, that ends with fault.ErrFound.
+// Run puts a deployment under load and prints what it did; where its answers and its rows differ, that ends with
+// fault.ErrFound.
 func (b benchCmd) Run(ctx context.Context, c console) (err error) {
 	mixes, err := b.mixes()
 	if err != nil {
@@ -122,8 +123,9 @@ func (b benchCmd) Run(ctx context.Context, c console) (err error) {
 func (b benchCmd) bed(ctx context.Context, c console) (*testbed.Bed, error) {
 	if b.Self {
 		return testbed.Start(ctx, testbed.Options{
-			Postgres: b.PostgresSetting, Serve: b.ServeFlags, Simulator: b.asks(bench.KindSimulator), Latency: b.SimulatorLatency,
-			Logger: c.log,
+			Postgres: b.PostgresSetting, Serve: b.ServeFlags, Simulator: b.asks(bench.KindSimulator),
+			Latency: b.SimulatorLatency,
+			Logger:  c.log,
 		})
 	}
 	bed := &testbed.Bed{Database: b.Database, Target: bench.Target{Name: "refundd", URL: b.URL}}
@@ -186,7 +188,8 @@ func (b benchCmd) loads(ctx context.Context, c console, bed *testbed.Bed, mixes 
 }
 
 // runner makes the tenant, its key and its rows.
-func (b benchCmd) runner(ctx context.Context, pool *pgxpool.Pool, bed *testbed.Bed, progress func(string)) (*bench.Bench, error) {
+func (b benchCmd) runner(ctx context.Context, pool *pgxpool.Pool, bed *testbed.Bed,
+	progress func(string)) (*bench.Bench, error) {
 	keys, err := access.New(access.Config{Pool: pool})
 	if err != nil {
 		return nil, err
@@ -221,7 +224,8 @@ func proveBooks(pool *pgxpool.Pool) func(context.Context) error {
 	}
 }
 
-// progressTo answers what shows a line: over the last one on a terminal, else one in five seconds. An empty one ends it.
+// progressTo answers what shows a line: over the last one on a terminal, else one in five seconds. An empty one ends
+// it.
 func progressTo(c console) func(string) {
 	var last time.Time
 	return func(line string) {

@@ -21,8 +21,8 @@ import (
 // flushLimit is how long the end of a command waits for a reader of its log: dev has 5 s for all of it.
 const flushLimit = time.Second
 
-// console is what a command is given besides its flags. Nothing that others wrote drives the terminal behind it, and nobody
-// waits for whoever reads stderr.
+// console is what a command is given besides its flags. Nothing that others wrote drives the terminal behind it, and
+// nobody waits for whoever reads stderr.
 type console struct {
 	stdout io.Writer // the command's result and nothing else
 	stderr io.Writer
@@ -36,7 +36,8 @@ func newConsole(stdout, stderr io.Writer) (c console, flush func()) {
 	pipe := logpipe.New(stderr, logpipe.Options{Notice: noticeOf})
 	told := terminal.NewWriter(pipe)
 	c = console{
-		stdout: terminal.NewWriter(departed{stdout}), stderr: told, log: slog.New(slog.NewJSONHandler(told, nil)), lost: pipe.Lost,
+		stdout: terminal.NewWriter(departed{stdout}), stderr: told, log: slog.New(slog.NewJSONHandler(told, nil)),
+		lost: pipe.Lost,
 	}
 	if isTerminal(stderr) {
 		c.screen = pipe
@@ -44,7 +45,8 @@ func newConsole(stdout, stderr io.Writer) (c console, flush func()) {
 	return c, func() { pipe.Close(flushLimit) }
 }
 
-// unhurried is the console of a command that goes on after it has told its result: nor does it wait for stdout's reader.
+// unhurried is the console of a command that goes on after it has told its result: nor does it wait for stdout's
+// reader.
 func (c console) unhurried() (waitless console, flush func()) {
 	pipe := logpipe.New(c.stdout, logpipe.Options{})
 	c.stdout = pipe

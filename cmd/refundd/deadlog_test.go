@@ -59,9 +59,11 @@ func TestA72_ServeWithADeadLog_AnswersAndStops(t *testing.T) {
 	deadPipes(t, func(t *testing.T, streams *os.File, gone bool) {
 		db := testdb.New(t)
 		succeed(t, db.URL, "tenants", "create", "--tenant", "shop")
-		key := succeed(t, db.URL, "keys", "create", "--tenant", "shop", "--scopes", "orders:write,authorizations:write,refunds:write,read")
+		key := succeed(t, db.URL, "keys", "create", "--tenant", "shop", "--scopes",
+			"orders:write,authorizations:write,refunds:write,read")
 		addr, admin := freeAddress(t), freeAddress(t)
-		p := startWith(t, streams, []string{"DATABASE_URL=" + db.ServiceURL}, "serve", "--addr", addr, "--admin-addr", admin, "--drain-delay", "0s")
+		p := startWith(t, streams, []string{"DATABASE_URL=" + db.ServiceURL}, "serve", "--addr", addr, "--admin-addr", admin,
+			"--drain-delay", "0s")
 		eventually(t, "the service", func() bool {
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 			if err == nil {
@@ -82,7 +84,8 @@ func TestA72_ServeWithADeadLog_AnswersAndStops(t *testing.T) {
 		if gone {
 			eventually(t, "the lost lines to be counted", func() bool {
 				metrics := caller{"http://" + admin, ""}.expect(t, 200, "GET", "/metrics", "").body
-				return strings.Contains(metrics, "\nrefundd_log_lines_lost_total ") && !strings.Contains(metrics, "\nrefundd_log_lines_lost_total 0\n")
+				return strings.Contains(metrics, "\nrefundd_log_lines_lost_total ") &&
+					!strings.Contains(metrics, "\nrefundd_log_lines_lost_total 0\n")
 			})
 		}
 		p.signal(t, syscall.SIGTERM)
@@ -160,6 +163,7 @@ func TestA72_WhatIsQueuedIsWrittenAtTheEnd(t *testing.T) {
 	_ = w.Close()
 	text := <-read
 	if strings.Count(text, "\n") != n+1 || !strings.HasSuffix(text, "\nlast\n") || c.lost() != 0 {
-		t.Errorf("%d lines arrive, %d are lost; at the end %.100q", strings.Count(text, "\n"), c.lost(), text[max(0, len(text)-100):])
+		t.Errorf("%d lines arrive, %d are lost; at the end %.100q", strings.Count(text, "\n"), c.lost(),
+			text[max(0, len(text)-100):])
 	}
 }

@@ -19,8 +19,8 @@ type devCmd struct {
 	Simulator bool   `default:"true" help:"Start a simulated provider, unless --simulator-url names one (default ${default})."`
 }
 
-// Run serves with a Postgres, a tenant, orders and approvals of its own until it is told to stop. To be told so while it
-// starts is no failure.
+// Run serves with a Postgres, a tenant, orders and approvals of its own until it is told to stop. To be told so while
+// it starts is no failure.
 func (d devCmd) Run(ctx context.Context, c console) error {
 	if err := d.check(); err != nil {
 		return err

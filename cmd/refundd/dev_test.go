@@ -103,7 +103,8 @@ func TestDev_SurvivesAKillAndResumes(t *testing.T) {
 	t.Parallel()
 	folder := dataFolder(t)
 	first := awaitDev(t, startDev(t, folder), folder)
-	if first.record.TenantID != "dev" || first.record.SimulatorURL == nil || !strings.HasPrefix(first.record.DatabaseURL, "postgres://") {
+	if first.record.TenantID != "dev" || first.record.SimulatorURL == nil ||
+		!strings.HasPrefix(first.record.DatabaseURL, "postgres://") {
 		t.Errorf("dev.json tells %+v", first.record)
 	}
 	caller{url: first.record.AdminURL}.expect(t, 200, "GET", "/metrics", "")
@@ -150,7 +151,8 @@ func awaitRestart(t *testing.T, folder string) devRun {
 
 func secondDevIsRefused(t *testing.T, folder string) {
 	t.Helper()
-	oneSentence(t, command(t, nil, "dev", "--addr", "127.0.0.1:0", "--data", folder), exitFailed, "another refundd dev is running on "+folder)
+	oneSentence(t, command(t, nil, "dev", "--addr", "127.0.0.1:0", "--data", folder), exitFailed,
+		"another refundd dev is running on "+folder)
 	if _, err := os.Stat(filepath.Join(folder, "dev.json")); err != nil {
 		t.Errorf("the second start removed dev.json: %v", err)
 	}
@@ -231,7 +233,8 @@ func TestDev_PrintsATourThatWorksAsPrinted(t *testing.T) {
 	succeed(t, db.URL, "audit")
 
 	left := make(chan struct{})
-	d.expect(t, 201, "PUT", "/v1/authorizations/op-stuck", `{"case_id":"c","order_id":"A-1003","amount_cents":100,"approved_by":"ann"}`)
+	d.expect(t, 201, "PUT", "/v1/authorizations/op-stuck",
+		`{"case_id":"c","order_id":"A-1003","amount_cents":100,"approved_by":"ann"}`)
 	lockOrder(t, db, "A-1003")
 	go func() {
 		defer close(left)
@@ -271,7 +274,8 @@ func TestDev_StopsInTimeWhileItsProviderHangs(t *testing.T) {
 	}
 	<-left
 	var freed bool
-	err := db.Owner.QueryRow(t.Context(), `SELECT lease_until <= clock_timestamp() FROM refund_operations WHERE state = 'reserved'`).Scan(&freed)
+	err := db.Owner.QueryRow(t.Context(),
+		`SELECT lease_until <= clock_timestamp() FROM refund_operations WHERE state = 'reserved'`).Scan(&freed)
 	if err != nil || !freed {
 		t.Errorf("the lost answer is not recorded (%v)", err)
 	}
@@ -292,7 +296,8 @@ func stateOf(t *testing.T, db *testdb.DB, operation string) string {
 func TestDev_WithoutASimulator_RefusesItsOrders(t *testing.T) {
 	t.Parallel()
 	folder := dataFolder(t)
-	p := start(t, []string{"DATABASE_URL=" + testdb.Empty(t).URL}, "dev", "--addr", "127.0.0.1:0", "--data", folder, "--simulator=false")
+	p := start(t, []string{"DATABASE_URL=" + testdb.Empty(t).URL}, "dev", "--addr", "127.0.0.1:0", "--data", folder,
+		"--simulator=false")
 	d := awaitDev(t, p, folder)
 	if d.record.SimulatorURL != nil {
 		t.Errorf("dev.json tells of a simulator at %s", *d.record.SimulatorURL)
@@ -392,5 +397,6 @@ func TestDev_RefusesAFolderItCannotMake(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	oneSentence(t, command(t, nil, "dev", "--data", filepath.Join(file, "data")), exitFailed, "cannot be made: not a directory")
+	oneSentence(t, command(t, nil, "dev", "--data", filepath.Join(file, "data")), exitFailed,
+		"cannot be made: not a directory")
 }

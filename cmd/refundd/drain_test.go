@@ -42,12 +42,14 @@ func TestA74_AHalfClosedRefundIsAnswered_HoweverLongItTakes(t *testing.T) {
 	s := serve(t, db)
 	s.expect(t, 201, "PUT", "/v1/orders/A-1", `{"currency":"EUR","captured_cents":5000}`)
 	for i := range 3 {
-		s.expect(t, 201, "PUT", fmt.Sprint("/v1/authorizations/op-", i), `{"case_id":"c","order_id":"A-1","amount_cents":5,"approved_by":"ann"}`)
+		s.expect(t, 201, "PUT", fmt.Sprint("/v1/authorizations/op-", i),
+			`{"case_id":"c","order_id":"A-1","amount_cents":5,"approved_by":"ann"}`)
 	}
 	refund := func(i int) string {
 		return s.raw(t, "POST", "/v1/refunds", fmt.Sprintf(`{"operation_id":"op-%d","order_id":"A-1","amount_cents":5}`, i))
 	}
-	if got := refund(0); !strings.HasPrefix(got, "HTTP/1.1 201 Created\r\n") || !strings.Contains(got, `"status":"processed"`) {
+	if got := refund(0); !strings.HasPrefix(got, "HTTP/1.1 201 Created\r\n") ||
+		!strings.Contains(got, `"status":"processed"`) {
 		t.Errorf("at once: %q", got)
 	}
 	release := lockOrder(t, db, "A-1")
@@ -56,7 +58,8 @@ func TestA74_AHalfClosedRefundIsAnswered_HoweverLongItTakes(t *testing.T) {
 	awaitLockWait(t, db)
 	time.Sleep(300 * time.Millisecond)
 	release()
-	if got := <-answer; !strings.HasPrefix(got, "HTTP/1.1 201 Created\r\n") || !strings.Contains(got, `"status":"processed"`) {
+	if got := <-answer; !strings.HasPrefix(got, "HTTP/1.1 201 Created\r\n") ||
+		!strings.Contains(got, `"status":"processed"`) {
 		t.Errorf("after a wait: %q", got)
 	}
 	if got := s.raw(t, "GET", "/v1/refunds/op-1", ""); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") {

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// goRunPath is where go run keeps the program that it has built: in a folder of its own, and from the second time on in its
-// cache, by the hash of what it was built from.
+// goRunPath is where go run keeps the program that it has built: in a folder of its own, and from the second time on in
+// its cache, by the hash of what it was built from.
 var goRunPath = regexp.MustCompile(`/(go-build\d+/b\d+/exe|[0-9a-f]{2}/[0-9a-f]{64}-d)/[^/]+$`)
 
-// followGoRun ends the context when this program was started by go run and that has ended. Unlike an interrupt, a SIGTERM
-// reaches go run alone, which does not pass it on: what it started would be left running.
+// followGoRun ends the context when this program was started by go run and that has ended. Unlike an interrupt, a
+// SIGTERM reaches go run alone, which does not pass it on: what it started would be left running.
 func followGoRun(ctx context.Context) context.Context {
 	self, err := os.Executable()
 	if err != nil || !goRunPath.MatchString(self) {

@@ -23,7 +23,8 @@ func TestA73_MigrateDown_DestroysNoBooks(t *testing.T) {
 	succeed(t, db.URL, "tenants", "create", "--tenant", "shop")
 	env := []string{"DATABASE_URL=" + db.URL}
 	oneSentence(t, command(t, env, "migrate", "down"), exitFailed, "--really "+db.Name)
-	oneSentence(t, command(t, env, "migrate", "down", "--really", "another"), exitFailed, "tenants of "+db.Name+" have rows")
+	oneSentence(t, command(t, env, "migrate", "down", "--really", "another"), exitFailed,
+		"tenants of "+db.Name+" have rows")
 	if list := succeed(t, db.URL, "tenants", "list"); !strings.Contains(list, "shop") {
 		t.Errorf("the books are gone: %s", list)
 	}
@@ -42,14 +43,17 @@ func TestA73_DevAndBench_WriteIntoNobodysDatabase(t *testing.T) {
 	dev := func(db *testdb.DB) ran {
 		return command(t, []string{"DATABASE_URL=" + db.URL}, "dev", "--addr", "127.0.0.1:0", "--data", dataFolder(t))
 	}
-	for db, holds := range map[*testdb.DB]string{others: "tenants of others: shop", foreign: "tables of another program: invoices"} {
+	for db, holds := range map[*testdb.DB]string{others: "tenants of others: shop",
+		foreign: "tables of another program: invoices"} {
 		r := dev(db)
 		if r.code != exitFailed || !strings.Contains(r.stderr, holds) || !strings.Contains(r.stderr, "--really "+db.Name) {
 			t.Errorf("dev exits %d: %s", r.code, r.stderr)
 		}
 	}
-	oneSentence(t, command(t, []string{"DATABASE_URL=" + others.URL}, "bench", "--url", "http://127.0.0.1:1"), exitFailed, "holds tenants of others: shop")
-	if list := succeed(t, others.URL, "tenants", "list"); strings.Contains(list, "dev") || strings.Contains(list, "bench") {
+	oneSentence(t, command(t, []string{"DATABASE_URL=" + others.URL}, "bench", "--url", "http://127.0.0.1:1"), exitFailed,
+		"holds tenants of others: shop")
+	if list := succeed(t, others.URL, "tenants", "list"); strings.Contains(list, "dev") ||
+		strings.Contains(list, "bench") {
 		t.Errorf("they wrote: %s", list)
 	}
 	if version := succeed(t, foreign.URL, "migrate", "version"); version != "0" {
@@ -77,7 +81,8 @@ func TestA73_Dev_TakesNobodysFolder(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "thesis.txt"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	oneSentence(t, command(t, nil, "dev", "--addr", "127.0.0.1:0", "--data", folder), exitFailed, "holds other files (thesis.txt)")
+	oneSentence(t, command(t, nil, "dev", "--addr", "127.0.0.1:0", "--data", folder), exitFailed,
+		"holds other files (thesis.txt)")
 	if left, _ := os.ReadDir(folder); len(left) != 1 {
 		t.Errorf("it wrote %v", left)
 	}
@@ -98,7 +103,8 @@ func TestA73_NoCommand_TakesAnothersSchemaForItsOwn(t *testing.T) {
 			}
 			env := []string{"DATABASE_URL=" + db.URL}
 			oneSentence(t, command(t, env, "migrate", "up"), exitFailed, "give refundd a database of its own")
-			for _, args := range [][]string{{"serve", "--addr", "127.0.0.1:0"}, {"tenants", "create", "--tenant", "t"}, {"audit"}, {"reconcile"}} {
+			for _, args := range [][]string{{"serve", "--addr", "127.0.0.1:0"}, {"tenants", "create", "--tenant", "t"},
+				{"audit"}, {"reconcile"}} {
 				oneSentence(t, command(t, env, args...), exitFailed, "refundd")
 			}
 		})
@@ -132,7 +138,8 @@ func TestMigrateUp_ByAPlainOwner(t *testing.T) {
 	}
 
 	// The owner may not make logins either; an administrator may.
-	oneSentence(t, command(t, []string{"DATABASE_URL=" + owner}, "login", "create", "--name", "newcomer"), exitFailed, "administrator")
+	oneSentence(t, command(t, []string{"DATABASE_URL=" + owner}, "login", "create", "--name", "newcomer"), exitFailed,
+		"administrator")
 	for _, password := range []string{`'`, `%`, `$$`, `a@b/c#d e?&=:`, `\`, `"`, "pä§ß山", `%s'; DROP ROLE plain; --`} {
 		env := []string{"DATABASE_URL=" + server.DatabaseURL("books"), loginPassword + "=" + password}
 		for range 2 { // again with the same result
@@ -140,7 +147,8 @@ func TestMigrateUp_ByAPlainOwner(t *testing.T) {
 				t.Errorf("%q: exits %d, prints %q: %s", password, r.code, r.stdout, r.stderr)
 			}
 		}
-		conn, err := pgx.Connect(t.Context(), edit(t, owner, func(u *url.URL) { u.User = url.UserPassword(`re"fu'ndd`, password) }))
+		conn, err := pgx.Connect(t.Context(),
+			edit(t, owner, func(u *url.URL) { u.User = url.UserPassword(`re"fu'ndd`, password) }))
 		if err != nil {
 			t.Errorf("%q does not log in: %v", password, err)
 			continue
@@ -156,7 +164,8 @@ func TestMigrateUp_ByAPlainOwner(t *testing.T) {
 	env := []string{"DATABASE_URL=" + server.DatabaseURL("books")}
 	made := command(t, env, "login", "create", "--name", "tools", "--role", "operator")
 	again := command(t, env, "login", "create", "--name", "tools", "--role", "operator")
-	if made.code != 0 || again.code != 0 || again.stdout != "" || strings.Contains(made.stderr, strings.TrimSpace(made.stdout)) {
+	if made.code != 0 || again.code != 0 || again.stdout != "" ||
+		strings.Contains(made.stderr, strings.TrimSpace(made.stdout)) {
 		t.Errorf("a login with a password of its own: %+v, again %+v", made, again)
 	}
 	tools := edit(t, owner, func(u *url.URL) { u.User = url.UserPassword("tools", strings.TrimSpace(made.stdout)) })
@@ -164,12 +173,14 @@ func TestMigrateUp_ByAPlainOwner(t *testing.T) {
 	succeed(t, tools, "keys", "create", "--tenant", "shop", "--scopes", "read")
 	succeed(t, tools, "audit")
 	for _, taken := range []string{"plain", "refundd_service"} {
-		if r := command(t, env, "login", "create", "--name", taken); r.code != exitFailed || !strings.Contains(r.stderr, "choose another name") {
+		if r := command(t, env, "login", "create", "--name", taken); r.code != exitFailed ||
+			!strings.Contains(r.stderr, "choose another name") {
 			t.Errorf("%s: exits %d: %s", taken, r.code, r.stderr)
 		}
 	}
 	service := edit(t, owner, func(u *url.URL) { u.User = url.UserPassword(`re"fu'ndd`, `%s'; DROP ROLE plain; --`) })
-	for _, args := range [][]string{{"tenants", "create", "--tenant", "t"}, {"keys", "create", "--tenant", "shop", "--scopes", "read"}} {
+	for _, args := range [][]string{{"tenants", "create", "--tenant", "t"},
+		{"keys", "create", "--tenant", "shop", "--scopes", "read"}} {
 		oneSentence(t, command(t, []string{"DATABASE_URL=" + service}, args...), exitFailed, "--role operator")
 	}
 	succeed(t, service, "reconcile")

@@ -54,8 +54,8 @@ func (h healthcheckCmd) base(ctx context.Context) (*url.URL, error) {
 	return base, nil
 }
 
-// listeningOn is where a server on this machine answers that was told to listen on addr: one that listens everywhere does so on the
-// loopback of the same family.
+// listeningOn is where a server on this machine answers that was told to listen on addr: one that listens everywhere
+// does so on the loopback of the same family.
 func listeningOn(ctx context.Context, addr string) (*url.URL, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -2,7 +2,8 @@
 //
 // Its promises: stdout carries only a command's result, logs go to stderr; the exit code is 0 for a clean end, 1 for a
 // failure, 2 for a wrong use, 3 where the command ran and found something for a human; a bad configuration ends in one
-// sentence that says what to do and carries neither a database URL nor a password. The package only wires rooms together.
+// sentence that says what to do and carries neither a database URL nor a password. The package only wires rooms
+// together.
 package main
 
 import (

@@ -95,7 +95,8 @@ func (m mcpCmd) serve(ctx context.Context, log *slog.Logger, tools *agent.Tools,
 		return fault.Usage("--addr takes HOST:PORT such as 127.0.0.1:8090, not %q", m.Addr)
 	}
 	if ip := net.ParseIP(host); !m.AllowRemote && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fault.Usage("--addr %s can be reached from other machines: say --allow-remote, and put TLS in front of it", m.Addr)
+		return fault.Usage("--addr %s can be reached from other machines: say --allow-remote, and put TLS in front of it",
+			m.Addr)
 	}
 	listener, err := listen(ctx, "--addr", m.Addr)
 	if err != nil {

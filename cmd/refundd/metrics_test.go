@@ -37,7 +37,8 @@ func TestReference_ListsEveryMetric(t *testing.T) {
 		if m == nil {
 			continue // of Go and its process
 		}
-		labels := regexp.MustCompile(`[a-z_]+(?:=)?`).FindAllString(regexp.MustCompile(`"[^"]*"`).ReplaceAllString(m[2], ""), -1)
+		labels := regexp.MustCompile(`[a-z_]+(?:=)?`).FindAllString(regexp.MustCompile(`"[^"]*"`).ReplaceAllString(m[2], ""),
+			-1)
 		for i := range labels {
 			labels[i] = strings.TrimSuffix(labels[i], "=")
 		}

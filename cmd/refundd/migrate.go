@@ -41,7 +41,8 @@ func (m migrateVersionCmd) Run(ctx context.Context, c console) error {
 }
 
 // migrate moves the schema and prints the version it is at then, 0 where there is none.
-func migrate(ctx context.Context, c console, d postgres.Database, move func(ctx context.Context, url string) error) error {
+func migrate(ctx context.Context, c console, d postgres.Database,
+	move func(ctx context.Context, url string) error) error {
 	conn, err := d.Conn(ctx)
 	if err != nil {
 		return err
@@ -55,7 +56,8 @@ func migrate(ctx context.Context, c console, d postgres.Database, move func(ctx 
 		return err
 	}
 	c.printf("%d\n", version)
-	_, _ = fmt.Fprintf(c.stderr, "the schema is at version %d; this program brings version %d\n", version, migrations.Latest())
+	_, _ = fmt.Fprintf(c.stderr, "the schema is at version %d; this program brings version %d\n", version,
+		migrations.Latest())
 	if dirty {
 		return migrations.Check(ctx, conn) // words what a human has to do
 	}

@@ -17,5 +17,6 @@ func (s *service) offerConsole() error {
 
 // tellConsole says where it is.
 func tellConsole(c console, url, key string) {
-	c.printf("# For people: %s%s shows what waits, what happened, and the decision to take. Its key:\n# %s\n\n", url, page.Path, key)
+	c.printf("# For people: %s%s shows what waits, what happened, and the decision to take. Its key:\n# %s\n\n", url,
+		page.Path, key)
 }

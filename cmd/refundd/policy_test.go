@@ -17,11 +17,13 @@ func TestPolicyCheck(t *testing.T) {
 		text, says string
 		code       int
 	}{
-		"the sample":      {good, "gap: any other reason code or currency: queue refunds", 0},
-		"CRLF":            {strings.ReplaceAll(good, "\n", "\r\n"), "policy dev-1: 1 rules, 7 queues", 0},
-		"a BOM":           {"\ufeff" + good, "policy dev-1: 1 rules, 7 queues", 0},
-		"a gap":           {good + "  - {id: eur, reason_codes: [bored], currencies: [EUR], max_amount_cents: 1}\n", "gap: no rule covers bored in USD", 0},
-		"an overlap":      {good + "  - {id: twice, reason_codes: [late], currencies: [EUR], max_amount_cents: 1}\n", "both cover late in EUR", 1},
+		"the sample": {good, "gap: any other reason code or currency: queue refunds", 0},
+		"CRLF":       {strings.ReplaceAll(good, "\n", "\r\n"), "policy dev-1: 1 rules, 7 queues", 0},
+		"a BOM":      {"\ufeff" + good, "policy dev-1: 1 rules, 7 queues", 0},
+		"a gap": {good + "  - {id: eur, reason_codes: [bored], currencies: [EUR], max_amount_cents: 1}\n",
+			"gap: no rule covers bored in USD", 0},
+		"an overlap": {good + "  - {id: twice, reason_codes: [late], currencies: [EUR], max_amount_cents: 1}\n",
+			"both cover late in EUR", 1},
 		"a broken file":   {"version: [", "policy", 1},
 		"an empty file":   {"", "empty", 1},
 		"a huge file":     {strings.Repeat("# much\n", 1<<20), "larger than", 1},

@@ -9,12 +9,15 @@ import (
 type poolCollector struct{ pool *pgxpool.Pool }
 
 var (
-	poolConnections = prometheus.NewDesc("refundd_pool_connections", "Connections to Postgres by state.", []string{"state"}, nil)
-	poolMax         = prometheus.NewDesc("refundd_pool_max_connections", "Connections that the pool may open.", nil, nil)
-	poolAcquires    = prometheus.NewDesc("refundd_pool_acquires_total", "Connections handed out.", nil, nil)
-	poolWaits       = prometheus.NewDesc("refundd_pool_waits_total", "Connections that were waited for.", nil, nil)
-	poolWaited      = prometheus.NewDesc("refundd_pool_wait_seconds_total", "Time spent waiting for a connection.", nil, nil)
-	poolGivenUp     = prometheus.NewDesc("refundd_pool_canceled_acquires_total", "Waits for a connection that were given up.", nil, nil)
+	poolConnections = prometheus.NewDesc("refundd_pool_connections", "Connections to Postgres by state.",
+		[]string{"state"}, nil)
+	poolMax      = prometheus.NewDesc("refundd_pool_max_connections", "Connections that the pool may open.", nil, nil)
+	poolAcquires = prometheus.NewDesc("refundd_pool_acquires_total", "Connections handed out.", nil, nil)
+	poolWaits    = prometheus.NewDesc("refundd_pool_waits_total", "Connections that were waited for.", nil, nil)
+	poolWaited   = prometheus.NewDesc("refundd_pool_wait_seconds_total", "Time spent waiting for a connection.", nil,
+		nil)
+	poolGivenUp = prometheus.NewDesc("refundd_pool_canceled_acquires_total",
+		"Waits for a connection that were given up.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

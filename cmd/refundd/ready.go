@@ -27,8 +27,8 @@ func newReadiness(pool *pgxpool.Pool) *readiness {
 	return &readiness{pool: pool, turn: semaphore.NewWeighted(1)}
 }
 
-// check is nil while a refund could be written: by the primary, to tables as new as this program, that its login may change,
-// and to the standbys that the primary waits for.
+// check is nil while a refund could be written: by the primary, to tables as new as this program, that its login may
+// change, and to the standbys that the primary waits for.
 func (r *readiness) check(ctx context.Context) error {
 	if err := r.turn.Acquire(ctx, 1); err != nil {
 		return err

@@ -16,8 +16,8 @@ import (
 	"refundd/reconcile"
 )
 
-// requestFlags are of the one set that dev, serve and reconcile take, so that a deployment may give all three the same; a run
-// of reconciliation meets no requests and has no use for them.
+// requestFlags are of the one set that dev, serve and reconcile take, so that a deployment may give all three the same;
+// a run of reconciliation meets no requests and has no use for them.
 type requestFlags struct {
 	RequestTimeout time.Duration `hidden:""`
 	RateLimit      int           `hidden:""`
@@ -68,8 +68,8 @@ func (r reconcileCmd) check() error {
 // minPeriod keeps a mistyped period from filling reconciliation_runs.
 const minPeriod = 100 * time.Millisecond
 
-// Run finds out what became of the operations that are due, once or until it is told to stop; then it finishes what it has
-// in hand. It ends with fault.ErrFound where it put an operation in front of a human.
+// Run finds out what became of the operations that are due, once or until it is told to stop; then it finishes what it
+// has in hand. It ends with fault.ErrFound where it put an operation in front of a human.
 func (r reconcileCmd) Run(ctx context.Context, c console) error {
 	if err := r.check(); err != nil {
 		return err
@@ -104,7 +104,8 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 		return err
 	}
 	job, err := reconcile.New(reconcile.Config{
-		Engine: engine, Pool: pool, Logger: c.log, Tracer: traces.tracer(), Workers: r.Concurrency, RatePerSecond: r.Rate, Progress: progress(c),
+		Engine: engine, Pool: pool, Logger: c.log, Tracer: traces.tracer(), Workers: r.Concurrency, RatePerSecond: r.Rate,
+		Progress: progress(c),
 	})
 	if err != nil {
 		return err

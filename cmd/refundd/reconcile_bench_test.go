@@ -12,8 +12,8 @@ import (
 	"refundd/test/testdb"
 )
 
-// BenchmarkReconcile_StaleReservations measures one run over reservations that nothing came of, at a provider that takes
-// 20 ms for each answer: every one is looked up and sent again. Memory is the process's own, at its most.
+// BenchmarkReconcile_StaleReservations measures one run over reservations that nothing came of, at a provider that
+// takes 20 ms for each answer: every one is looked up and sent again. Memory is the process's own, at its most.
 func BenchmarkReconcile_StaleReservations(b *testing.B) {
 	for _, n := range []int{1000, 10000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -82,7 +82,8 @@ func TestReconcile_ExitsByWhatItFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	failed := command(t, env, "reconcile")
-	if failed.code != exitFailed || !strings.Contains(failed.stderr, "\nrefundd: ") && !strings.HasPrefix(failed.stderr, "refundd: ") {
+	if failed.code != exitFailed || !strings.Contains(failed.stderr, "\nrefundd: ") &&
+		!strings.HasPrefix(failed.stderr, "refundd: ") {
 		t.Errorf("a run that may not claim exits %d: %q", failed.code, failed.stderr)
 	}
 	nowhere := command(t, []string{"DATABASE_URL=postgres://u:" + planted + "@127.0.0.1:1/db"}, "reconcile")
@@ -101,7 +102,8 @@ func TestReconcile_AtSIGTERM_FinishesWhatItHasInHand(t *testing.T) {
 	t.Parallel()
 	db, provider := testdb.New(t), simulated(t, 400*time.Millisecond)
 	reserve(t, db, 20)
-	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, "reconcile", "--simulator-url", provider.url, "--concurrency", "4")
+	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, "reconcile", "--simulator-url", provider.url, "--concurrency",
+		"4")
 	eventually(t, "claims", func() bool { return attempted(t, db) == 4 })
 	p.signal(t, syscall.SIGTERM)
 	if code := p.wait(t, 20*time.Second); code != exitClean {
@@ -126,7 +128,8 @@ func TestReconcile_Every_RunsUntilSIGTERM(t *testing.T) {
 	t.Parallel()
 	db, provider := testdb.New(t), simulated(t, 0)
 	reserve(t, db, 2)
-	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, "reconcile", "--simulator-url", provider.url, "--every", "100ms", "--admin-addr", "127.0.0.1:0")
+	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, "reconcile", "--simulator-url", provider.url, "--every",
+		"100ms", "--admin-addr", "127.0.0.1:0")
 	var line struct {
 		Admin string `json:"admin_addr"`
 	}
@@ -150,13 +153,16 @@ func TestServe_ReconcilesAndShowsIt(t *testing.T) {
 	t.Parallel()
 	db, provider := testdb.New(t), simulated(t, 0)
 	s := serve(t, db, "--simulator-url", provider.url, "--reconcile-every", "100ms", "--backoff-min", "0s")
-	s.expect(t, 201, "PUT", "/v1/orders/A-1", `{"currency":"EUR","captured_cents":5000,"provider":"simulator","provider_payment_ref":"pay-1"}`)
-	s.expect(t, 201, "PUT", "/v1/authorizations/op-1", `{"case_id":"c","order_id":"A-1","amount_cents":5000,"approved_by":"ann"}`)
+	s.expect(t, 201, "PUT", "/v1/orders/A-1",
+		`{"currency":"EUR","captured_cents":5000,"provider":"simulator","provider_payment_ref":"pay-1"}`)
+	s.expect(t, 201, "PUT", "/v1/authorizations/op-1",
+		`{"case_id":"c","order_id":"A-1","amount_cents":5000,"approved_by":"ann"}`)
 	provider.expect(t, 200, "POST", "/_faults", `{"mode":"drop_after","count":1}`)
 	provider.expect(t, 200, "POST", "/_faults", `{"mode":"lookup_down"}`)
 	s.expect(t, 202, "POST", "/v1/refunds", `{"operation_id":"op-1","order_id":"A-1","amount_cents":5000}`)
 	eventually(t, "the reservation in the metrics", func() bool {
-		return strings.Contains(s.admin.call(t, "GET", "/metrics", "").body, "\n"+`refundd_operations{state="reserved"} 1`+"\n")
+		return strings.Contains(s.admin.call(t, "GET", "/metrics", "").body,
+			"\n"+`refundd_operations{state="reserved"} 1`+"\n")
 	})
 	provider.expect(t, 200, "DELETE", "/_faults", "")
 	eventually(t, "the outcome", func() bool { return stateOf(t, db, "op-1") == "succeeded" })
@@ -177,12 +183,15 @@ func TestReconcile_BesideAServerThatStillWaits_LooksLater(t *testing.T) {
 	t.Parallel()
 	db, provider := testdb.New(t), simulated(t, 0)
 	s := serve(t, db, "--simulator-url", provider.url)
-	s.expect(t, 201, "PUT", "/v1/orders/A-1", `{"currency":"EUR","captured_cents":5000,"provider":"simulator","provider_payment_ref":"pay-1"}`)
-	s.expect(t, 201, "PUT", "/v1/authorizations/op-1", `{"case_id":"c","order_id":"A-1","amount_cents":5000,"approved_by":"ann"}`)
+	s.expect(t, 201, "PUT", "/v1/orders/A-1",
+		`{"currency":"EUR","captured_cents":5000,"provider":"simulator","provider_payment_ref":"pay-1"}`)
+	s.expect(t, 201, "PUT", "/v1/authorizations/op-1",
+		`{"case_id":"c","order_id":"A-1","amount_cents":5000,"approved_by":"ann"}`)
 	provider.expect(t, 200, "POST", "/_faults", `{"mode":"hang","delay_ms":1500,"count":1}`)
 	refund := make(chan answer)
 	go func() {
-		a, _ := s.try(context.WithoutCancel(t.Context()), "POST", "/v1/refunds", `{"operation_id":"op-1","order_id":"A-1","amount_cents":5000}`)
+		a, _ := s.try(context.WithoutCancel(t.Context()), "POST", "/v1/refunds",
+			`{"operation_id":"op-1","order_id":"A-1","amount_cents":5000}`)
 		refund <- a
 	}()
 	eventually(t, "the reservation", func() bool { return stateOf(t, db, "op-1") == "reserved" })
@@ -200,13 +209,16 @@ func reserve(t testing.TB, db *testdb.DB, n int) {
 		INSERT INTO tenants (tenant_id) VALUES ('acme');
 		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents, provider, provider_payment_ref)
 		SELECT 'acme', 'o-' || i, 'EUR', 1000, 100, 'simulator', 'pay-' || i FROM generate_series(1, %[1]d) i;
-		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
+			state,
 			provider, provider_key, provider_key_expires_at, attempts, last_send_ended, created_at)
-		SELECT 'acme', 'op-' || i, encode(sha256(('{"amount_cents": 100, "order_id": "o-' || i || '"}')::bytea), 'hex'), gen_random_uuid(),
+		SELECT 'acme', 'op-' || i, encode(sha256(('{"amount_cents": 100, "order_id": "o-' || i || '"}')::bytea), 'hex'),
+			gen_random_uuid(),
 			'o-' || i, 100, 'EUR', 'reserved', 'simulator', 'acme:op-' || i, now() + interval '20 hours', 1,
 			now() - interval '1 hour', now() - interval '1 hour'
 		FROM generate_series(1, %[1]d) i;
-		INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency)
+		INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents,
+			currency)
 		SELECT 'acme', 'op-' || i, 1, 'hold', 'merchant', 'in_transit', 100, 'EUR' FROM generate_series(1, %[1]d) i`, n))
 	if err != nil {
 		t.Fatal(err)

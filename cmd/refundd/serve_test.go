@@ -72,8 +72,10 @@ type served struct {
 func serve(t *testing.T, db *testdb.DB, args ...string) served {
 	t.Helper()
 	succeed(t, db.OperatorURL, "tenants", "create", "--tenant", "shop")
-	key := succeed(t, db.OperatorURL, "keys", "create", "--tenant", "shop", "--scopes", "orders:write,authorizations:write,refunds:write,read")
-	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, append([]string{"serve", "--addr", "127.0.0.1:0", "--drain-delay", "0s"}, args...)...)
+	key := succeed(t, db.OperatorURL, "keys", "create", "--tenant", "shop", "--scopes",
+		"orders:write,authorizations:write,refunds:write,read")
+	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL},
+		append([]string{"serve", "--addr", "127.0.0.1:0", "--drain-delay", "0s"}, args...)...)
 	var line struct {
 		Addr  string `json:"addr"`
 		Admin string `json:"admin_addr"`
@@ -90,7 +92,8 @@ func TestServe_AnswersWhatIsInFlightAtSIGTERM(t *testing.T) {
 	s := serve(t, db)
 	s.expect(t, 200, "GET", "/readyz", "")
 	s.expect(t, 201, "PUT", "/v1/orders/A-1", `{"currency":"EUR","captured_cents":5000}`)
-	s.expect(t, 201, "PUT", "/v1/authorizations/op-1", `{"case_id":"c","order_id":"A-1","amount_cents":5000,"approved_by":"ann"}`)
+	s.expect(t, 201, "PUT", "/v1/authorizations/op-1",
+		`{"case_id":"c","order_id":"A-1","amount_cents":5000,"approved_by":"ann"}`)
 	if metrics := s.admin.expect(t, 200, "GET", "/metrics", ""); !strings.Contains(metrics.body, "\nrefundd_pool_max_connections 16\n") ||
 		!strings.Contains(metrics.body, "\ngo_goroutines ") || !strings.Contains(metrics.body, "\nprocess_open_fds ") {
 		t.Errorf("metrics lack the pool, Go or the process:\n%s", metrics.body)
@@ -157,7 +160,8 @@ func TestServe_StopsInBoundedTimeWhateverWaits(t *testing.T) {
 	db := testdb.New(t)
 	s := serve(t, db, "--request-timeout", "2s")
 	s.expect(t, 201, "PUT", "/v1/orders/A-1", `{"currency":"EUR","captured_cents":5000}`)
-	s.expect(t, 201, "PUT", "/v1/authorizations/op-1", `{"case_id":"c","order_id":"A-1","amount_cents":5000,"approved_by":"ann"}`)
+	s.expect(t, 201, "PUT", "/v1/authorizations/op-1",
+		`{"case_id":"c","order_id":"A-1","amount_cents":5000,"approved_by":"ann"}`)
 	lockOrder(t, db, "A-1")
 	refund := make(chan answer)
 	go func() {
@@ -187,9 +191,12 @@ func TestServe_WorksInEveryExecModeThatTheURLNames(t *testing.T) {
 			})
 			s := serve(t, db)
 			s.expect(t, 201, "PUT", "/v1/orders/A-1", `{"currency":"EUR","captured_cents":5000,"customer":{"email":"a@b.c"}}`)
-			s.expect(t, 201, "PUT", "/v1/authorizations/op-1", `{"case_id":"c","order_id":"A-1","amount_cents":4000,"approved_by":"ann","metadata":{"a":"b"}}`)
-			s.expect(t, 201, "PUT", "/v1/authorizations/op-2", `{"case_id":"c","order_id":"A-1","amount_cents":4000,"approved_by":"ann","expires_at":"2999-01-01T00:00:00Z"}`)
-			s.expect(t, 201, "POST", "/v1/refunds", `{"operation_id":"op-1","order_id":"A-1","amount_cents":4000,"metadata":{"a":"b"}}`)
+			s.expect(t, 201, "PUT", "/v1/authorizations/op-1",
+				`{"case_id":"c","order_id":"A-1","amount_cents":4000,"approved_by":"ann","metadata":{"a":"b"}}`)
+			s.expect(t, 201, "PUT", "/v1/authorizations/op-2",
+				`{"case_id":"c","order_id":"A-1","amount_cents":4000,"approved_by":"ann","expires_at":"2999-01-01T00:00:00Z"}`)
+			s.expect(t, 201, "POST", "/v1/refunds",
+				`{"operation_id":"op-1","order_id":"A-1","amount_cents":4000,"metadata":{"a":"b"}}`)
 			s.expect(t, 200, "POST", "/v1/refunds", `{"operation_id":"op-1","order_id":"A-1","amount_cents":4000}`)
 			s.expect(t, 422, "POST", "/v1/refunds", `{"operation_id":"op-2","order_id":"A-1","amount_cents":4000}`)
 			s.expect(t, 200, "POST", "/v1/authorizations/op-2/revoke", `{"reason":"late"}`)

@@ -4,12 +4,13 @@ import (
 	"os"
 )
 
-// forgetShell takes out of the environment what programs of Postgres's read there. DATABASE_URL says all but the password: a
-// PGSERVICE or PGOPTIONS of somebody's shell leads nowhere else, and changes no answer.
+// forgetShell takes out of the environment what programs of Postgres's read there. DATABASE_URL says all but the
+// password: a PGSERVICE or PGOPTIONS of somebody's shell leads nowhere else, and changes no answer.
 func forgetShell() {
 	for _, name := range []string{
 		"PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGUSER", "PGSERVICE", "PGSERVICEFILE", "PGSYSCONFDIR", "PGOPTIONS",
-		"PGAPPNAME", "PGSSLMODE", "PGREQUIRESSL", "PGSSLNEGOTIATION", "PGSSLCERT", "PGSSLCERTMODE", "PGSSLKEY", "PGSSLPASSWORD",
+		"PGAPPNAME", "PGSSLMODE", "PGREQUIRESSL", "PGSSLNEGOTIATION", "PGSSLCERT", "PGSSLCERTMODE", "PGSSLKEY",
+		"PGSSLPASSWORD",
 		"PGSSLROOTCERT", "PGSSLCRL", "PGSSLCRLDIR", "PGSSLSNI", "PGSSLMINPROTOCOLVERSION", "PGSSLMAXPROTOCOLVERSION",
 		"PGMINPROTOCOLVERSION", "PGMAXPROTOCOLVERSION", "PGREQUIREPEER", "PGREQUIREAUTH", "PGCHANNELBINDING", "PGGSSENCMODE",
 		"PGKRBSRVNAME", "PGGSSLIB", "PGGSSDELEGATION", "PGCONNECT_TIMEOUT", "PGCLIENTENCODING", "PGTARGETSESSIONATTRS",

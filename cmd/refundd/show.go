@@ -31,7 +31,8 @@ func (s showCmd) Run(ctx context.Context, c console) error {
 	defer pool.Close()
 	record, err := show.Read(ctx, pool, providers, s.Tenant, s.OperationID)
 	if ambiguous, ok := errors.AsType[*show.AmbiguousError](err); ok {
-		return fault.Usage("operation %q exists in several tenants (%s): add --tenant", s.OperationID, strings.Join(ambiguous.Tenants, ", "))
+		return fault.Usage("operation %q exists in several tenants (%s): add --tenant", s.OperationID,
+			strings.Join(ambiguous.Tenants, ", "))
 	}
 	if errors.Is(err, show.ErrNotFound) {
 		return fault.New(err, "operation %q is neither approved nor refunded", s.OperationID)

@@ -40,7 +40,8 @@ func TestShow_TellsWhatTheProviderShows(t *testing.T) {
 	shows(at, "  simulator  not_found: it shows no refund of this operation\n")
 	provider.expect(t, 200, "POST", "/_faults", `{"mode":"lookup_down","count":1,"message":"`+planted+`"}`)
 	shows(at, "  simulator  unknown: it gave no answer")
-	shows(append(slices.Clip(env), "REFUNDD_SIMULATOR_URL=http://127.0.0.1:1"), "  simulator  not_sent: it could not be reached")
+	shows(append(slices.Clip(env), "REFUNDD_SIMULATOR_URL=http://127.0.0.1:1"),
+		"  simulator  not_sent: it could not be reached")
 	silent := append(slices.Clip(env), "REFUNDD_SIMULATOR_URL=http://"+silentServer(t))
 	began := time.Now()
 	shows(silent, "  simulator  unknown: it gave no answer")
@@ -64,7 +65,8 @@ func TestShow_TellsWhatTheProviderShows(t *testing.T) {
 	if err := json.Unmarshal([]byte(command(t, at, "show", "op-1", "--json").stdout), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"provider": "simulator", "asked": true, "outcome": "succeeded", "decline_code": nil, "error_kind": nil, "refunds_shown": nil}
+	want := map[string]any{"provider": "simulator", "asked": true, "outcome": "succeeded", "decline_code": nil,
+		"error_kind": nil, "refunds_shown": nil}
 	if diff := cmp.Diff(want, got.View); diff != "" {
 		t.Errorf("show --json (-want +got):\n%s", diff)
 	}
@@ -85,7 +87,8 @@ func TestShow_TellsWhatTheProviderShows(t *testing.T) {
 		t.Errorf("of a refund that only the provider knows:\n%s", r.stdout)
 	}
 
-	oneSentence(t, command(t, append(slices.Clip(env), "REFUNDD_SIMULATOR_URL=here"), "show", "op-1"), exitUsage, "--simulator-url must be a URL such as")
+	oneSentence(t, command(t, append(slices.Clip(env), "REFUNDD_SIMULATOR_URL=here"), "show", "op-1"), exitUsage,
+		"--simulator-url must be a URL such as")
 }
 
 // approve loads an approval of 70 of the first order.
@@ -93,7 +96,8 @@ func approve(t *testing.T, db *testdb.DB, operation string) {
 	t.Helper()
 	_, err := db.Owner.Exec(t.Context(), `INSERT INTO refund_authorizations
 		(tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
-		SELECT tenant_id, $1, 'case', order_id, 70, currency, 'ada' FROM orders WHERE provider_payment_ref = 'pay-1'`, operation)
+		SELECT tenant_id, $1, 'case', order_id, 70, currency, 'ada' FROM orders WHERE provider_payment_ref = 'pay-1'`,
+		operation)
 	if err != nil {
 		t.Fatal(err)
 	}

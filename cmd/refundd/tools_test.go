@@ -44,9 +44,12 @@ func TestKeys_LiveFromCreationToRevocation(t *testing.T) {
 	db := testdb.New(t)
 	env := []string{"DATABASE_URL=" + db.OperatorURL}
 	succeed(t, db.OperatorURL, "tenants", "create", "--tenant", "shop")
-	oneSentence(t, command(t, env, "keys", "create", "--tenant", "shop", "--scopes", "read,everything"), exitUsage, "refunds:write")
-	oneSentence(t, command(t, env, "keys", "create", "--tenant", "nobody", "--scopes", "read"), exitFailed, "tenant not found")
-	oneSentence(t, command(t, env, "keys", "create", "--tenant", "shop", "--scopes", "read", "--ttl=-1h"), exitUsage, "lifetime")
+	oneSentence(t, command(t, env, "keys", "create", "--tenant", "shop", "--scopes", "read,everything"), exitUsage,
+		"refunds:write")
+	oneSentence(t, command(t, env, "keys", "create", "--tenant", "nobody", "--scopes", "read"), exitFailed,
+		"tenant not found")
+	oneSentence(t, command(t, env, "keys", "create", "--tenant", "shop", "--scopes", "read", "--ttl=-1h"), exitUsage,
+		"lifetime")
 	oneSentence(t, command(t, env, "keys", "revoke", "key_none"), exitFailed, "key not found")
 
 	made := command(t, env, "keys", "create", "--tenant", "shop", "--scopes", "read,refunds:write", "--ttl", "1h")
@@ -55,7 +58,8 @@ func TestKeys_LiveFromCreationToRevocation(t *testing.T) {
 		t.Fatalf("the secret is not alone: stdout %q, stderr %q", made.stdout, made.stderr)
 	}
 	who := authenticate(t, db, first)
-	if who.TenantID != "shop" || !who.Allows(access.Read) || !who.Allows(access.RefundsWrite) || who.Allows(access.OrdersWrite) {
+	if who.TenantID != "shop" || !who.Allows(access.Read) || !who.Allows(access.RefundsWrite) ||
+		who.Allows(access.OrdersWrite) {
 		t.Errorf("the key is of %+v", who)
 	}
 
@@ -71,7 +75,8 @@ func TestKeys_LiveFromCreationToRevocation(t *testing.T) {
 	refused(t, db, third)
 
 	list := succeed(t, db.OperatorURL, "keys", "list", "--tenant", "shop")
-	if strings.Count(list, "\n") != 3 || strings.Count(list, "  revoked  ") != 2 || strings.Count(list, "  active  ") != 1 {
+	if strings.Count(list, "\n") != 3 || strings.Count(list, "  revoked  ") != 2 ||
+		strings.Count(list, "  active  ") != 1 {
 		t.Errorf("keys list prints\n%s", list)
 	}
 	if all := succeed(t, db.OperatorURL, "keys", "list"); all != list {
@@ -118,14 +123,18 @@ func books(t *testing.T) *testdb.DB {
 		INSERT INTO tenants (tenant_id) VALUES ('shop'), ('other');
 		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents) VALUES
 			('shop', 'A-1001', 'USD', 10000, 4999), ('other', 'A-1001', 'USD', 10000, 0);
-		INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by, reason, expires_at) VALUES
+		INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by,
+			reason, expires_at) VALUES
 			('shop', 'op-done', 'c-1', 'A-1001', 4999, 'USD', 'ann', E'red\x1b[31m', NULL),
 			('shop', 'op-both', 'c-2', 'A-1001', 100, 'USD', 'ann', NULL, now() - interval '1 hour'),
 			('other', 'op-both', 'c-3', 'A-1001', 100, 'USD', 'bob', NULL, NULL);
-		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state, created_at, settled_at) VALUES
-			('shop', 'op-done', '7e15038037248f2d875a940c35361ea1827868c8eb1f6ee87b1ebb3a4e7991ea', gen_random_uuid(), 'A-1001', 4999, 'USD', 'succeeded',
+		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
+			state, created_at, settled_at) VALUES
+			('shop', 'op-done', '7e15038037248f2d875a940c35361ea1827868c8eb1f6ee87b1ebb3a4e7991ea', gen_random_uuid(), 'A-1001',
+				4999, 'USD', 'succeeded',
 			 '2026-01-02 03:04:05.6+02', '2026-01-02 03:04:05.6+02');
-		INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency, created_at) VALUES
+		INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents,
+			currency, created_at) VALUES
 			('shop', 'op-done', 1, 'refund', 'merchant', 'customer', 4999, 'USD', '2026-01-02 03:04:05.6+02');
 		INSERT INTO operation_events (tenant_id, operation_id, kind, to_state, actor, created_at) VALUES
 			('shop', 'op-done', 'noted', 'succeeded', 'ann', '2026-01-02 03:04:05.61+02')`)
@@ -161,7 +170,8 @@ func TestShow_TellsAllOfOneOperation(t *testing.T) {
 	if open := succeed(t, db.ServiceURL, "show", "op-both", "--tenant", "other"); !strings.Contains(open, "approved, not executed, money moved: no") {
 		t.Errorf("show of an approval:\n%s", open)
 	}
-	if late := succeed(t, db.ServiceURL, "show", "op-both", "--tenant", "shop"); !strings.Contains(late, "expired") || !strings.Contains(late, "empty: no money moved") {
+	if late := succeed(t, db.ServiceURL, "show", "op-both", "--tenant", "shop"); !strings.Contains(late, "expired") ||
+		!strings.Contains(late, "empty: no money moved") {
 		t.Errorf("show of an expired approval:\n%s", late)
 	}
 }
@@ -199,7 +209,8 @@ func TestAudit_ExitsThreeWhenTheBooksLie(t *testing.T) {
 	}
 	env := []string{"DATABASE_URL=" + db.ServiceURL}
 	lies := command(t, env, "audit")
-	if lies.code != exitFound || lies.stderr != "" || !strings.Contains(lies.stdout, "\nrefunded_cents_differs tenant=other order=A-1001 operation=-: ") {
+	if lies.code != exitFound || lies.stderr != "" ||
+		!strings.Contains(lies.stdout, "\nrefunded_cents_differs tenant=other order=A-1001 operation=-: ") {
 		t.Errorf("audit of a lie: %+v", lies)
 	}
 	var report struct {
@@ -207,7 +218,8 @@ func TestAudit_ExitsThreeWhenTheBooksLie(t *testing.T) {
 		Lies     []map[string]string `json:"lies"`
 	}
 	lies = command(t, env, "audit", "--json")
-	if err := json.Unmarshal([]byte(lies.stdout), &report); err != nil || lies.code != exitFound || report.LieCount != 1 || report.Lies[0]["tenant_id"] != "other" {
+	if err := json.Unmarshal([]byte(lies.stdout), &report); err != nil || lies.code != exitFound || report.LieCount != 1 ||
+		report.Lies[0]["tenant_id"] != "other" {
 		t.Errorf("audit --json of a lie: %+v (%v)", lies, err)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// warnOfVariables names, in one line, what is set for refundd and read by none of its commands: a mistyped limit is no limit.
+// warnOfVariables names, in one line, what is set for refundd and read by none of its commands: a mistyped limit is no
+// limit.
 func warnOfVariables(c console, commands *kong.Node, environ []string) {
 	known := knownVariables(commands)
 	var unknown []string

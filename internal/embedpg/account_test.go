@@ -67,7 +67,8 @@ func TestStart_BelowAFolderThatOnlyItsOwnerMayPass(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if log, err := os.ReadFile(filepath.Join(dir, "postgres.log")); !strings.HasPrefix(place, dir) && !strings.Contains(string(log), filepath.Dir(place)) {
+	if log, err := os.ReadFile(filepath.Join(dir, "postgres.log")); !strings.HasPrefix(place, dir) &&
+		!strings.Contains(string(log), filepath.Dir(place)) {
 		t.Errorf("the log does not say where the cluster is: %s, %v", log, err)
 	}
 	// A temporary data folder that is gone takes a cluster kept elsewhere along.

@@ -132,7 +132,8 @@ func (s *Server) launch(port int) (*process, error) {
 	}
 	defer file.Close() // the process has a copy, or the goroutine that feeds both logs is behind one
 	if s.home.place != s.home.dir {
-		fmt.Fprintf(log, "The cluster of %s is kept in %s: the account that Postgres runs as cannot reach the former.\n", s.home.dir, s.home.place)
+		fmt.Fprintf(log, "The cluster of %s is kept in %s: the account that Postgres runs as cannot reach the former.\n",
+			s.home.dir, s.home.place)
 	}
 	var args []string
 	settings := s.settings(port)

@@ -56,7 +56,8 @@ func findInstall(ctx context.Context, want int, packaged []string) (install, err
 		return install{major: cmp.Or(want, imageMajor)}, nil
 	}
 	if len(found) > 0 {
-		return install{}, fmt.Errorf("the data folder was made by Postgres %d, whose server is not installed (found: %d)", want, found[0].major)
+		return install{}, fmt.Errorf("the data folder was made by Postgres %d, whose server is not installed (found: %d)",
+			want, found[0].major)
 	}
 	return install{}, ErrNoPostgres
 }

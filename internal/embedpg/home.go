@@ -134,7 +134,8 @@ func (h *home) findPlace() error {
 			return fmt.Errorf("read data folder: %w", err)
 		}
 		if _, err := os.Stat(target); err != nil {
-			return fmt.Errorf("the cluster that %s links to is gone: put it back, or remove the link to begin anew: %w", link, err)
+			return fmt.Errorf("the cluster that %s links to is gone: put it back, or remove the link to begin anew: %w", link,
+				err)
 		}
 		h.place = filepath.Dir(target)
 		if err := h.lockPlace(); err != nil {
@@ -145,7 +146,8 @@ func (h *home) findPlace() error {
 		return err
 	}
 	if !h.account.canReach(h.place) {
-		return fmt.Errorf("the account that owns %s (uid %d) cannot pass through the folders above it", h.data(), h.account.uid)
+		return fmt.Errorf("the account that owns %s (uid %d) cannot pass through the folders above it", h.data(),
+			h.account.uid)
 	}
 	return nil
 }

@@ -191,7 +191,8 @@ func abandoned(base, dir string) bool {
 	if err != nil {
 		return strings.HasPrefix(filepath.Base(dir), strings.TrimSuffix(throwAwayPattern, "*"))
 	}
-	if target, err := os.Readlink(filepath.Join(string(origin), "pgdata")); err == nil && target == filepath.Join(dir, "pgdata") {
+	if target, err := os.Readlink(filepath.Join(string(origin), "pgdata")); err == nil &&
+		target == filepath.Join(dir, "pgdata") {
 		return false
 	}
 	_, err = os.Stat(filepath.Join(dir, "pgdata"))

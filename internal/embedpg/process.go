@@ -80,7 +80,8 @@ func (p *process) postmaster() int {
 	if p.container == "" {
 		return p.cmd.Process.Pid
 	}
-	out, err := exec.CommandContext(context.Background(), "docker", "inspect", "--format", "{{.State.Pid}}", p.container).Output()
+	out, err := exec.CommandContext(context.Background(), "docker", "inspect", "--format", "{{.State.Pid}}",
+		p.container).Output()
 	if err != nil {
 		return 0
 	}

@@ -109,7 +109,8 @@ func dropSharedMemory(data string) {
 		return
 	}
 	var segment unix.SysvShmDesc
-	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &segment); err != nil || segment.Nattch != 0 || int(segment.Cpid) != pid {
+	if _, err := unix.SysvShmCtl(id, unix.IPC_STAT, &segment); err != nil || segment.Nattch != 0 ||
+		int(segment.Cpid) != pid {
 		return
 	}
 	_, _ = unix.SysvShmCtl(id, unix.IPC_RMID, nil) // best effort

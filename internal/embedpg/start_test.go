@@ -166,7 +166,8 @@ func TestStart_LostPasswordIsNamedAndNothingIsRemade(t *testing.T) {
 	if err := os.Rename(password, password+".away"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := embedpg.Start(t.Context(), embedpg.Options{Dir: dir}); err == nil || !strings.Contains(err.Error(), "password") {
+	if _, err := embedpg.Start(t.Context(), embedpg.Options{Dir: dir}); err == nil ||
+		!strings.Contains(err.Error(), "password") {
 		t.Errorf("err = %v", err)
 	}
 	if err := os.Rename(password+".away", password); err != nil {
@@ -191,7 +192,8 @@ func TestStart_FolderThatASomebodyElsesServerServesIsLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	byHand := exec.CommandContext(t.Context(), "postgres", "-D", filepath.Join(dir, "pgdata"), "-p", strconv.Itoa(int(config.Port)),
+	byHand := exec.CommandContext(t.Context(), "postgres", "-D", filepath.Join(dir, "pgdata"), "-p",
+		strconv.Itoa(int(config.Port)),
 		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=")
 	byHand.SysProcAttr = asOwnerOf(t, filepath.Join(dir, "pgdata"))
 	byHand.Cancel = func() error { return byHand.Process.Signal(syscall.SIGINT) }
