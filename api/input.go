@@ -240,7 +240,7 @@ func (in *input) metadata(pairs map[string]*string) map[string]string {
 	for _, k := range slices.Sorted(maps.Keys(pairs)) {
 		v := pairs[k]
 		if v == nil {
-			in.fail(errWrongType.at("/metadata/" + escapePointer(k)))
+			in.fail(errNotText.at("/metadata/" + escapePointer(k)))
 			return nil
 		}
 		in.blame("/metadata", textFault(k, maxMetadataKey))

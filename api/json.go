@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"errors"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +22,12 @@ var (
 	errNotObject     = malformed("The body is not a JSON object.")
 	errDuplicateName = malformed("A member of the body occurs twice.")
 	errUnknownName   = malformed("The body has an unknown member; names are case-sensitive.")
-	errWrongType     = malformed("A value of the body has the wrong type; amounts are integers without fraction or exponent.")
+	errWrongType     = malformed("A value of the body has the wrong type.")
+	errNotInteger    = malformed("A value of the body has the wrong type: it must be an integer without fraction or exponent.")
+	errNotText       = malformed("A value of the body has the wrong type: it must be a text.")
+	errNotBool       = malformed("A value of the body has the wrong type: it must be true or false.")
+	errNotList       = malformed("A value of the body has the wrong type: it must be a list.")
+	errNotMembers    = malformed("A value of the body has the wrong type: it must be an object.")
 	errNUL           = malformed("A text of the body contains the character NUL.")
 	errTruncated     = malformed("The body did not arrive completely.")
 	errQuery         = malformed("The query is not well-formed.")
@@ -85,9 +91,34 @@ func refusalOf(err error) error {
 	case errors.As(err, &meaning) && errors.Is(err, json.ErrUnknownName):
 		return errUnknownName.at(string(meaning.JSONPointer))
 	case errors.As(err, &meaning):
-		return errWrongType.at(string(meaning.JSONPointer))
+		return wrongType(meaning.GoType).at(string(meaning.JSONPointer))
 	}
 	return errWrongType.at("")
+}
+
+// wrongType says what a value must be that is to be read as t.
+func wrongType(t reflect.Type) *rejection {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	switch {
+	case t == nil:
+		return errWrongType
+	case t == reflect.TypeFor[integer]():
+		return errNotInteger
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return errNotText
+	case reflect.Bool:
+		return errNotBool
+	case reflect.Slice:
+		return errNotList
+	case reflect.Map, reflect.Struct:
+		return errNotMembers
+	default:
+		return errWrongType
+	}
 }
 
 // hasNUL tells whether a string of the body escapes NUL: Postgres can not store it. A raw NUL is no JSON anyway.
