@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
+
+	"github.com/gofrs/flock"
+	"github.com/google/renameio/v2"
 )
 
 // home is a data folder that this process holds the lock of.
@@ -26,7 +28,7 @@ type home struct {
 	dir     string
 	place   string // the folder that holds pgdata: dir, or one elsewhere
 	account account
-	locks   []*os.File
+	locks   []*flock.Flock
 }
 
 // openHome locks dir, or a fresh throw-away folder for "", and finds its cluster.
@@ -64,7 +66,7 @@ func (h *home) relock() error {
 	if err != nil {
 		return err
 	}
-	h.locks = []*os.File{f}
+	h.locks = []*flock.Flock{f}
 	if h.place != "" && h.place != h.dir {
 		return h.lockPlace()
 	}
@@ -89,32 +91,22 @@ func (h *home) close() {
 	h.locks = nil
 }
 
-// lockFolder takes the flock of a folder for as long as the file is open.
-func lockFolder(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+// lockFolder takes the flock of a folder, which dies with the process.
+func lockFolder(dir string) (*flock.Flock, error) {
+	path := filepath.Join(dir, "lock")
+	lock := flock.New(path, flock.SetFlag(os.O_RDWR|os.O_CREATE), flock.SetPermissions(0o600))
+	locked, err := lock.TryLock()
 	if err != nil {
 		return nil, fmt.Errorf("lock data folder: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		owner := make([]byte, 20)
-		n, _ := f.ReadAt(owner, 0) // only words for the message
-		_ = f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: another refundd (process %s) serves %s", ErrInUse, bytes.TrimSpace(owner[:n]), dir)
-		}
-		return nil, fmt.Errorf("lock data folder %s: %w", dir, err)
+	if !locked {
+		owner, _ := os.ReadFile(path) // only words for the message
+		return nil, fmt.Errorf("%w: another refundd (process %s) serves %s", ErrInUse, bytes.TrimSpace(owner), dir)
 	}
-	note := []byte(strconv.Itoa(os.Getpid()) + "\n")
-	if err := errors.Join(f.Truncate(0), writeAt(f, note)); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("lock data folder: %w", err)
+	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock data folder: %w", err), lock.Close())
 	}
-	return f, nil
-}
-
-func writeAt(f *os.File, b []byte) error {
-	_, err := f.WriteAt(b, 0)
-	return err
+	return lock, nil
 }
 
 // findPlace decides where the cluster is, or will be made.
@@ -208,11 +200,7 @@ func (h *home) readOrMakePassword() (string, error) {
 
 // writeFile replaces a note of the folder at once, readable by its owner alone.
 func (h *home) writeFile(name, content string) error {
-	path := filepath.Join(h.dir, name)
-	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
-		return fmt.Errorf("write data folder: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := renameio.WriteFile(filepath.Join(h.dir, name), []byte(content), 0o600); err != nil {
 		return fmt.Errorf("write data folder: %w", err)
 	}
 	return nil

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/gofrs/flock"
 )
 
 // Folders outside a data folder: throw-away homes, and clusters whose data
@@ -69,11 +71,11 @@ func makeThrowAway(base string, a account) (*home, error) {
 		_ = lock.Close()
 		return nil, nil
 	}
-	return &home{dir: dir, place: dir, account: a, locks: []*os.File{lock}}, nil
+	return &home{dir: dir, place: dir, account: a, locks: []*flock.Flock{lock}}, nil
 }
 
-// stillAt tells whether path still names the open file.
-func stillAt(f *os.File, path string) bool {
+// stillAt tells whether path still names the locked file.
+func stillAt(f *flock.Flock, path string) bool {
 	open, err1 := f.Stat()
 	named, err2 := os.Stat(path)
 	return err1 == nil && err2 == nil && os.SameFile(open, named)
@@ -148,18 +150,15 @@ func sweepOne(base, dir string) {
 	if err != nil || !info.IsDir() || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
 		return // another user's, who must not steer what we end and remove
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR, 0)
-	if err != nil {
-		// Made, and not locked yet: its owner may be about to.
-		if errors.Is(err, fs.ErrNotExist) && time.Since(info.ModTime()) > time.Hour {
-			_ = os.RemoveAll(dir)
-		}
+	lock := flock.New(filepath.Join(dir, "lock"), flock.SetFlag(os.O_RDWR)) // not made where it is absent
+	locked, err := lock.TryLock()
+	if errors.Is(err, fs.ErrNotExist) && time.Since(info.ModTime()) > time.Hour {
+		_ = os.RemoveAll(dir) // made, and never locked: its owner is not about to any more
+	}
+	if err != nil || !locked {
 		return
 	}
-	defer f.Close()
-	if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
-		return
-	}
+	defer func() { _ = lock.Close() }()
 	if abandoned(base, dir) {
 		left := &home{dir: dir, place: dir}
 		if left.endStale() == nil {

@@ -1,7 +1,6 @@
 package embedpg
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,70 +18,58 @@ func dieWithParent(attr *syscall.SysProcAttr, sig syscall.Signal) { attr.Pdeaths
 
 // alive tells whether a process runs; one that is only not reaped yet does not.
 func alive(pid int) bool {
-	state, _ := stateOf(pid)
-	return state != 0 && state != 'Z' && state != 'X'
+	stat, ok := statOf(pid)
+	return ok && stat.State != "Z" && stat.State != "X"
 }
 
-// stateOf reads a process's state letter and parent, 0 where it is gone.
-func stateOf(pid int) (state byte, parent int) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+// statOf is what the kernel tells of a process, if it is there.
+func statOf(pid int) (procfs.ProcStat, bool) {
+	p, err := procfs.NewProc(pid)
 	if err != nil {
-		return 0, 0
+		return procfs.ProcStat{}, false
 	}
-	// The command's name, in brackets, may hold spaces and brackets itself.
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
-	if len(fields) < 2 {
-		return 0, 0
-	}
-	parent, _ = strconv.Atoi(fields[1]) // the kernel writes numbers
-	return fields[0][0], parent
+	stat, err := p.Stat()
+	return stat, err == nil
 }
 
 func childrenOf(pid int) []int {
 	var children []int
-	for _, other := range processes() {
-		if _, parent := stateOf(other); parent == pid {
-			children = append(children, other)
+	all, _ := procfs.AllProcs() // without /proc nothing of ours runs
+	for _, p := range all {
+		if stat, err := p.Stat(); err == nil && stat.PPID == pid {
+			children = append(children, p.PID)
 		}
 	}
 	return children
 }
 
-func processes() []int {
-	found, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well-formed
-	pids := make([]int, 0, len(found))
-	for _, path := range found {
-		if pid, err := strconv.Atoi(filepath.Base(path)); err == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-// serversOf lists the postgres processes at work in a cluster, a postmaster's
-// orphaned children included: each has the cluster as its working folder.
+// serversOf lists the postgres processes at work in a cluster, a postmaster's orphaned children included: each has the
+// cluster as its working folder.
 func serversOf(data string) ([]int, error) {
+	all, err := procfs.AllProcs()
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
 	var pids []int
-	for _, pid := range processes() {
-		name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-		if err != nil || !strings.HasPrefix(string(name), "postgres") {
+	for _, p := range all {
+		if name, err := p.Comm(); err != nil || !strings.HasPrefix(name, "postgres") {
 			continue
 		}
-		if cwd, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err == nil && cwd == data {
-			pids = append(pids, pid)
+		if cwd, err := p.Cwd(); err == nil && cwd == data {
+			pids = append(pids, p.PID)
 		}
 	}
 	return pids, nil
 }
 
-// commandOf is a process's command line; Postgres writes the cluster's name
-// into that of every child.
+// commandOf is a process's command line; Postgres writes the cluster's name into that of every child.
 func commandOf(pid int) string {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	p, err := procfs.NewProc(pid)
 	if err != nil {
 		return ""
 	}
-	return string(bytes.ReplaceAll(b, []byte{0}, []byte{' '}))
+	words, _ := p.CmdLine() // none of one that has just ended
+	return strings.Join(words, " ")
 }
 
 // freeSpace is what a file system has left, in bytes; 0 where there is none.
