@@ -11,7 +11,7 @@ import (
 
 type afterRestoreCmd struct {
 	postgres.Database
-	Reach time.Duration `default:"720h" help:"How long from now on what is approved or registered is still taken for what the lost history may have held (default ${default})."`
+	Reach time.Duration `default:"720h" help:"How long from now on what is approved or registered is still taken for what the lost history may have held."`
 }
 
 // Run makes what a lost history may have sent be looked up before its first send, and says what that is.

@@ -30,16 +30,16 @@ type benchCmd struct {
 	Mix         []string      `default:"new,hot,replays,conflicts" placeholder:"A,B" help:"What is asked for, one after the other: new, hot (all on one order), replays, conflicts, simulator, or several at once such as new=80+replays=20 (default ${default})."`
 	Connections []int         `default:"1,64,256" placeholder:"N,M" help:"Connections at once, one after the other (default ${default})."`
 	Rate        float64       `default:"0" placeholder:"N" help:"Requests per second of an open loop; 0 sends the next one when one was answered."`
-	Warmup      time.Duration `default:"2s" help:"Not counted, before each round (default ${default})."`
-	Duration    time.Duration `default:"10s" help:"Of a round (default ${default})."`
-	Rounds      int           `default:"3" help:"Of each mix and number of connections (default ${default})."`
-	Orders      int64         `default:"100000" help:"Orders that refunds are spread over (default ${default})."`
-	Executed    int64         `default:"20000" help:"Refunds that are executed before the first round (default ${default})."`
-	IDs         string        `name:"ids" enum:"ascending,random" default:"ascending" help:"Operation ids ascend as UUIDv7 do, or are random as UUIDv4 are (default ${default})."`
+	Warmup      time.Duration `default:"2s" help:"Not counted, before each round."`
+	Duration    time.Duration `default:"10s" help:"Of a round."`
+	Rounds      int           `default:"3" help:"Of each mix and number of connections."`
+	Orders      int64         `default:"100000" help:"Orders that refunds are spread over."`
+	Executed    int64         `default:"20000" help:"Refunds that are executed before the first round."`
+	IDs         string        `name:"ids" enum:"ascending,random" default:"ascending" help:"Operation ids ascend as UUIDv7 do, or are random as UUIDv4 are."`
 	JSON        bool          `name:"json" help:"Print one JSON object."`
 
 	ServeFlags       []string          `name:"serve-flag" sep:"none" placeholder:"--FLAG=VALUE" help:"With --self: a flag of serve, once for each."`
-	SimulatorLatency time.Duration     `default:"10ms" help:"With --self: how long each answer of the simulated provider takes (default ${default})."`
+	SimulatorLatency time.Duration     `default:"10ms" help:"With --self: how long each answer of the simulated provider takes."`
 	PostgresSetting  map[string]string `placeholder:"NAME=VALUE" help:"With --self: a setting of Postgres, such as shared_buffers=1GB."`
 }
 

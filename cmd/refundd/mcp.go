@@ -26,7 +26,7 @@ type mcpCmd struct {
 	AdminAddr   string        `placeholder:"HOST:PORT" help:"Where /metrics and /healthz are served (default nowhere)."`
 	AllowRemote bool          `help:"Let --addr be an address that other machines reach."`
 	Confirm     bool          `help:"Ask the person in the conversation before a refund is executed, where the client can."`
-	Deadline    time.Duration `default:"45s" help:"Of one call of the service, its retries included (default ${default})."`
+	Deadline    time.Duration `default:"45s" help:"Of one call of the service, its retries included."`
 }
 
 // Run serves the tools until the client leaves or it is told to stop. Over stdio, stdout is the protocol's alone.

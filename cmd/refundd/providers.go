@@ -38,16 +38,16 @@ type providerFlags struct {
 	policyFlags
 	StripeWebhookSecret     string        `placeholder:"SECRET[,SECRET]" help:"The signing secret of Stripe's webhook endpoint at /v1/webhooks/stripe; two of them while it is rotated. Give it as a variable."`
 	VerifyPayments          bool          `help:"Read the payment at Stripe before an order is registered with it, and refuse what its currency or captured amount contradicts."`
-	ProviderTimeout         time.Duration `default:"10s" help:"Deadline of one call to a provider (default ${default})."`
+	ProviderTimeout         time.Duration `default:"10s" help:"Deadline of one call to a provider."`
 	Lease                   time.Duration `default:"0" help:"How long one attempt owns its operation, at least the provider timeout and as much again, up to 10s; 0 takes the provider timeout and 20s."`
-	ListingLag              time.Duration `default:"1m" help:"How long a provider's listing may lack a refund that was made (default ${default})."`
-	ProviderBreakerFailures int           `default:"5" help:"Refunds that fail in a row until a provider is sent no more for a while (default ${default})."`
-	ProviderBreakerOpen     time.Duration `default:"10s" help:"How long that is (default ${default})."`
-	ReservedAge             time.Duration `default:"72h" help:"Age at which a human is told of a refund without an outcome (default ${default})."`
-	PendingAge              time.Duration `default:"336h" help:"Age at which a human is told of a refund that its provider still works on (default ${default})."`
-	RecheckFor              time.Duration `default:"720h" help:"How long a settled refund is looked up daily, since it may fail late (default ${default})."`
-	BackoffMin              time.Duration `default:"10s" help:"Until reconciliation looks at an operation again; doubled by each attempt (default ${default})."`
-	BackoffMax              time.Duration `default:"1h" help:"The limit of that (default ${default})."`
+	ListingLag              time.Duration `default:"1m" help:"How long a provider's listing may lack a refund that was made."`
+	ProviderBreakerFailures int           `default:"5" help:"Refunds that fail in a row until a provider is sent no more for a while."`
+	ProviderBreakerOpen     time.Duration `default:"10s" help:"How long that is."`
+	ReservedAge             time.Duration `default:"72h" help:"Age at which a human is told of a refund without an outcome."`
+	PendingAge              time.Duration `default:"336h" help:"Age at which a human is told of a refund that its provider still works on."`
+	RecheckFor              time.Duration `default:"720h" help:"How long a settled refund is looked up daily, since it may fail late."`
+	BackoffMin              time.Duration `default:"10s" help:"Until reconciliation looks at an operation again; doubled by each attempt."`
+	BackoffMax              time.Duration `default:"1h" help:"The limit of that."`
 }
 
 // faults are the values that make no sense.

@@ -35,7 +35,7 @@ type reconcileCmd struct {
 	traceFlags
 	Every       time.Duration `default:"0" help:"Run again and again with this period, until told to stop; 0 runs once."`
 	DryRun      bool          `help:"Decide, and change nothing."`
-	Concurrency int           `default:"64" help:"Operations of each provider looked up at a time (default ${default})."`
+	Concurrency int           `default:"64" help:"Operations of each provider looked up at a time."`
 	Rate        float64       `default:"0" help:"Requests per second to each provider; 0 sets no limit."`
 	AdminAddr   string        `placeholder:"HOST:PORT" help:"Where /metrics is served with --every (default nowhere)."`
 	PoolSize    int32         `default:"0" help:"Connections to Postgres; 0 takes pool_max_conns of the URL, else 16."`

@@ -19,7 +19,7 @@ type serveCmd struct {
 
 	Console bool `help:"Serve the console, a page for people, at /console/."`
 
-	DrainDelay time.Duration `default:"3s" help:"How long it still takes connections after SIGTERM, while /readyz says 503 (default ${default})."`
+	DrainDelay time.Duration `default:"3s" help:"How long it still takes connections after SIGTERM, while /readyz says 503."`
 }
 
 // Run serves until it is told to stop, and ends well only if it was told.

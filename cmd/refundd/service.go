@@ -40,9 +40,9 @@ type serviceFlags struct {
 	traceFlags
 	webhookFlags
 	AdminAddr      string        `default:"127.0.0.1:0" placeholder:"HOST:PORT" help:"Where /metrics is served (default a free port of 127.0.0.1, logged)."`
-	RequestTimeout time.Duration `default:"30s" help:"A request's deadline, at least 100ms (default ${default})."`
-	RateLimit      int           `default:"0" help:"Requests per minute and key; 0 sets no limit (default ${default})."`
-	MaxQueue       int           `default:"4096" help:"Refunds that may wait for a transaction (default ${default})."`
+	RequestTimeout time.Duration `default:"30s" help:"A request's deadline, at least 100ms."`
+	RateLimit      int           `default:"0" help:"Requests per minute and key; 0 sets no limit."`
+	MaxQueue       int           `default:"4096" help:"Refunds that may wait for a transaction."`
 	ReconcileEvery time.Duration `default:"0" help:"Find out, with this period, what became of refunds whose provider never told; 0 leaves that to refundd reconcile."`
 	Pprof          bool          `help:"Serve Go's profiles on the admin address, under /debug/pprof/."`
 	PoolSize       int32         `default:"0" help:"Connections to Postgres; 0 takes pool_max_conns of the URL, else 16."`
