@@ -48,10 +48,12 @@ export function Decision({ refund: r, path, look, done }) {
     <form onSubmit=${(e) => { e.preventDefault(); decide.run(); }}>
       <fieldset><legend>What became of the money?</legend>
         <${Choice} outcome="succeeded" chosen=${form.outcome} choose=${fill('outcome')} title="Paid">
-          The books say that ${amount} went to the customer, and the hold ends. Nothing is sent. Had it not been paid, the customer would
-          go without: refundd never sends this refund again.<//>
+          ${r.failure_code === 'over_refund' ? html`The books count ${amount} as gone to the customer, beyond what was captured. Nothing is sent. The excess
+          stays on the order, and no further refund of it is executed.`
+    : html`The books say that ${amount} went to the customer, and the hold ends. Nothing is sent. Had it not been paid, the customer would
+          go without: refundd never sends this refund again.`}<//>
         <${Choice} outcome="failed" chosen=${form.outcome} choose=${fill('outcome')} title="Not paid">
-          The hold ends and ${amount} can be refunded again, by a new approval. Nothing is sent. Had it been paid after all, the next
+          The hold ends${r.failure_code !== 'over_refund' && html` and ${amount} can be refunded again, by a new approval`}. Nothing is sent. Had it been paid after all, the next
           refund would pay the customer twice.<//>
       </fieldset>
       <${Field} label="How do you know?" name="evidence" area rows="3" required maxlength="4000" value=${form.evidence} onInput=${fill('evidence')}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
@@ -142,6 +143,18 @@ func TestWithoutTheDatabase_NothingIsShownAsIfItWereNow(t *testing.T) {
 	b.click("#decide-now")
 	b.says("did not go to the customer.")
 	now.holds(`document.querySelector('.was') === null`)
+}
+
+func TestTimes_AreInUTCAndInTheReadersZone(t *testing.T) {
+	paid(t, "zones", 100)
+	refund(t, "zones", 100, 201)
+	sql(t, `UPDATE refund_operations SET created_at = '2026-01-31T23:30:00Z' WHERE operation_id = 'zones'`)
+	b := open(t, "", "")
+	b.do("live in Tokyo", emulation.SetTimezoneOverride("Asia/Tokyo"), chromedp.Reload())
+	b.signIn(w.APIKey)
+	b.goTo("#/operation/zones")
+	b.says("2026-01-31 23:30:00 UTC", "Feb 1, 2026, 8:30:00")
+	b.holds(`document.body.innerText.includes('Asia/Tokyo')`)
 }
 
 // outage lets nobody but the owner into the database until restore.

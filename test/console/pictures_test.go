@@ -26,6 +26,19 @@ func (b *tab) shoot(name string) {
 	}
 }
 
+// view keeps a picture of what is in the window.
+func (b *tab) view(name string) {
+	b.t.Helper()
+	if pictures == "" {
+		return
+	}
+	var png []byte
+	b.do("take a picture", chromedp.CaptureScreenshot(&png))
+	if err := os.WriteFile(filepath.Join(pictures, name+".png"), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 func scheme(name string) chromedp.Action {
 	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}})
 }
@@ -109,7 +122,7 @@ func TestPictures_OfEveryPageAtTwoWidths(t *testing.T) {
 	for _, at := range scene(t) {
 		b.goTo(at.hash)
 		b.says(at.says)
-		for _, width := range []int64{375, 1440} {
+		for _, width := range []int64{3840, 375, 1440} {
 			b.do("resize", size(width, 900))
 			b.holds(`document.querySelectorAll('.busy').length === 0 && [...document.querySelectorAll('.chart')].every((c) => c.querySelector('canvas'))`)
 			var overflow int
@@ -117,11 +130,24 @@ func TestPictures_OfEveryPageAtTwoWidths(t *testing.T) {
 			if overflow > 0 {
 				b.t.Errorf("%s at %d px is %d px too wide", at.name, width, overflow)
 			}
-			b.shoot(fmt.Sprintf("%s-%d", at.name, width))
+			if width < 3840 {
+				b.shoot(fmt.Sprintf("%s-%d", at.name, width))
+			}
 		}
 	}
-	b.do("the dark", scheme("dark"))
+	// Those of the README.
+	b.do("resize", size(1100, 1000))
 	b.goTo("#/")
 	b.says("Waits for a person")
+	b.holds(`document.querySelectorAll('.chart canvas').length === 2`)
+	b.view("readme-now")
+	b.goTo("#/operation/scene-waits")
+	b.says("What happened, oldest first")
+	b.holds(`document.querySelectorAll('.busy').length === 0`)
+	b.view("readme-operation")
+	b.do("the dark", scheme("dark"))
+	b.goTo("#/")
+	b.says("Audited", "scene-waits")
+	b.holds(`document.querySelectorAll('.chart canvas').length === 2`)
 	b.shoot("now-dark")
 }

@@ -239,10 +239,12 @@ func TestEscalations_AreTakenAndDecided(t *testing.T) {
 	b.says("case case-yes", "More than the rule may approve", "overdue by 2 h")
 	card := func(c string) string { return fmt.Sprintf(`.card:has(a[href="#/authorizations/case-%s"])`, c) }
 	b.write(card("yes")+` input`, "Dee")
-	b.click(card("yes") + ` button:not(.main):not(.danger)`)
+	b.click(card("yes") + ` .acts button`)
 	b.says("Dee looks at it.")
+	b.click(card("yes") + ` button[aria-expanded]`)
 	b.click(card("yes") + ` button.main`)
 	b.holds(fmt.Sprintf(`document.querySelector(%s) === null`, quote(card("yes"))))
+	b.click(card("no") + ` button[aria-expanded]:last-of-type`)
 	b.click(card("no") + ` button.danger`)
 	b.holds(fmt.Sprintf(`document.querySelector(%s) === null`, quote(card("no"))))
 	b.do("show what was approved", chromedp.SetValue("#state", "approved"), chromedp.Evaluate(`document.querySelector('#state').dispatchEvent(new Event('change', {bubbles: true}))`, nil))

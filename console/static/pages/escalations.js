@@ -1,7 +1,7 @@
 // Escalations: the cases that wait for people, by queue; take one, approve or decline it.
 
 import { html, useState } from '../vendor/preact-htm.js';
-import { announce, useAction, usePages } from '../hooks.js';
+import { announce, useAction, usePages, useRead } from '../hooks.js';
 import { call, may, session, yourName } from '../session.js';
 import { Field, Id, Money, Pager, Read, Title, Told, When, to, useOld } from '../parts.js';
 import { triggers, why } from '../words.js';
@@ -10,9 +10,13 @@ import { Due } from './now.js';
 const WRITE = 'authorizations:write';
 const subjects = { request: 'A refund was asked for', operation: 'A refund waits for a decision', handoff: 'A conversation was handed over' };
 
+// urgent puts what is open first, by when it is due; the rest stays newest first.
+const urgent = (cases) => [...cases.filter((c) => c.state === 'open').sort((a, b) => (a.due_at < b.due_at ? -1 : 1)),
+  ...cases.filter((c) => c.state !== 'open')];
+
 export default function Escalations({ about: [queue = ''] }) {
   const [state, setState] = useState('open');
-  const query = new URLSearchParams({ limit: '25', ...(state && { state }), ...(queue && { queue }) });
+  const query = new URLSearchParams({ limit: '100', ...(state && { state }), ...(queue && { queue }) });
   const pages = usePages(`/v1/escalations?${query}`, 5000);
   return html`<${Title} id=${queue}>Escalations${queue && html`: <span class="id">${queue}</span>`}<//>
     <div class="row"><div class="field"><label for="state">Show</label>
@@ -20,8 +24,9 @@ export default function Escalations({ about: [queue = ''] }) {
         ${[['open', 'Open'], ['approved', 'Approved'], ['declined', 'Declined'], ['closed', 'Closed by themselves'], ['', 'All']].map(([v, name]) => html`<option key=${v} value=${v}>${name}</option>`)}
       </select></div>
       ${queue && html`<p><a href="#/escalations">All queues</a></p>`}</div>
-    <${Read} of=${pages} empty="No such case.">${(page) => html`<ul class="cards">
-      ${page.data.map((c) => html`<${Case} key=${c.escalation_id} of=${c} done=${pages.again} />`)}</ul>
+    <${Read} of=${pages} empty="No such case.">${(page) => html`
+      ${page.next_cursor && html`<p class="fine">The newest 100; of these the most urgent first. Older ones follow on the next page.</p>`}
+      <ul class="cards">${urgent(page.data).map((c) => html`<${Case} key=${c.escalation_id} of=${c} done=${pages.again} />`)}</ul>
       <${Pager} pages=${pages} label="escalations" />`}<//>`;
 }
 
@@ -56,7 +61,7 @@ function Case({ of: c, done }) {
 // Acts are what the key may do about an open case. One about an operation ends with its operation.
 function Acts({ of: c, done }) {
   const [name, setName] = useState(yourName.get());
-  const [note, setNote] = useState('');
+  const [asking, ask] = useState('');
   const old = useOld();
   const act = useAction(async (verb, body, says) => {
     yourName.set(name.trim());
@@ -66,22 +71,37 @@ function Acts({ of: c, done }) {
     } finally { done(); }
   });
   if (!may(WRITE)) return html`<p class="none">Your key may read this and not decide it: that takes the scope <code>authorizations:write</code>.</p>`;
-  const verdict = { ...(name.trim() && { decided_by: name.trim() }), ...(note.trim() && { note: note.trim() }) };
   const own = c.opened_by === session.me.key_id;
   const busy = act.busy || old;
   return html`<form onSubmit=${(e) => e.preventDefault()}>
-    <div class="row">
-      <${Field} label="Your name" name=${`name-${c.escalation_id}`} value=${name} onInput=${setName} maxlength="255" />
-      ${c.subject !== 'operation' && html`<${Field} label="Note" name=${`note-${c.escalation_id}`} value=${note} onInput=${setNote} maxlength="1000" />`}
-    </div>
-    <${Told} failure=${act.failure} />
+    <${Field} label="Your name" name=${`name-${c.escalation_id}`} value=${name} onInput=${setName} maxlength="255" />
     <p class="acts">
       <button type="button" disabled=${busy || !name.trim()} onClick=${() => act.run('take', { owner: name.trim() }, 'You have it.')}>${c.owner ? 'Take it over' : 'Take it'}</button>
-      ${c.subject === 'request' && !own && html`<button type="button" class="main" disabled=${busy} onClick=${() => act.run('approve', verdict, 'Approved.')}>Approve <${Money} cents=${c.amount_cents} currency=${c.currency} /></button>`}
-      ${c.subject !== 'operation' && html`<button type="button" class="danger" disabled=${busy} onClick=${() => act.run('decline', verdict, 'Declined.')}>${c.subject === 'handoff' ? 'Close without a refund' : 'Decline'}</button>`}
+      ${c.subject === 'request' && !own && html`<button type="button" aria-expanded=${asking === 'approve'} onClick=${() => ask('approve')}>Approve…</button>`}
+      ${c.subject !== 'operation' && html`<button type="button" aria-expanded=${asking === 'decline'} onClick=${() => ask('decline')}>${c.subject === 'handoff' ? 'Close…' : 'Decline…'}</button>`}
       ${c.subject === 'operation' && html`<a class="button" href=${to('operation', c.operation_id)}>Decide the operation</a>`}
     </p>
     ${own && c.subject === 'request' && html`<p class="fine">Your own key asked for this: somebody else’s approves it.</p>`}
-    ${c.subject === 'request' && html`<p class="fine">An approval mints an authorization; the refund is executed by whoever asked for it. Declining ends the case without one.</p>`}
+    ${asking ? html`<${Verdict} of=${c} verb=${asking} act=${act} busy=${busy} name=${name} leave=${() => ask('')} />` : html`<${Told} failure=${act.failure} />`}
   </form>`;
+}
+
+// Verdict says what the decision does, and what is left of the order, before it is made.
+function Verdict({ of: c, verb, act, busy, name, leave }) {
+  const [note, setNote] = useState('');
+  const order = useRead(verb === 'approve' && `/v1/orders/${encodeURIComponent(c.order_id)}`, 5000);
+  const short = verb === 'approve' && order.data && order.data.refundable_cents < c.amount_cents;
+  const verdict = { ...(name.trim() && { decided_by: name.trim() }), ...(note.trim() && { note: note.trim() }) };
+  return html`<fieldset class="verdict"><legend>${verb === 'approve' ? 'Approve it?' : c.subject === 'handoff' ? 'Close it without a refund?' : 'Decline it?'}</legend>
+    ${verb === 'approve' ? html`<div><p>The refund may then be executed, once, by whoever asked for it. This moves no money yet, and can be withdrawn until then.</p>
+      <${Read} of=${order}>${(o) => html`<p>The order can still give back <strong><${Money} cents=${o.refundable_cents} currency=${o.currency} /></strong> of <${Money} cents=${o.captured_cents} currency=${o.currency} />.
+        ${short && html` <strong class="late">That is less than this: it cannot be approved.</strong>`}</p>`}<//></div>`
+    : html`<p>The case ends for good, and nothing is refunded by it.</p>`}
+    <${Field} label="Note" name=${`note-${c.escalation_id}`} value=${note} onInput=${setNote} maxlength="1000" />
+    <${Told} failure=${act.failure} />
+    <p class="acts">
+      ${verb === 'approve' ? html`<button type="button" class="main" disabled=${busy || short || !order.data} onClick=${() => act.run('approve', verdict, 'Approved.')}>Approve <${Money} cents=${c.amount_cents} currency=${c.currency} /></button>`
+    : html`<button type="button" class="danger" disabled=${busy} onClick=${() => act.run('decline', verdict, 'Declined.')}>${c.subject === 'handoff' ? 'Close without a refund' : 'Decline'}</button>`}
+      <button type="button" onClick=${leave}>Not now</button>
+    </p></fieldset>`;
 }

@@ -6,7 +6,7 @@ import { call, may } from '../session.js';
 import { Id, Money, Pager, Read, State, Title, Told, When, to, useOld } from '../parts.js';
 import { Decision } from '../decision.js';
 import { Track, lastLook } from '../track.js';
-import { advice, states, stateName, why } from '../words.js';
+import { advice, stateName, why } from '../words.js';
 
 const POLL = 2000;
 
@@ -61,7 +61,7 @@ function Sentence({ refund: r }) {
     <p><${State} state=${r.state} /> ${said}</p>
     ${r.failure_code && html`<p>${why(r.failure_code)}</p>`}
     ${r.state === 'needs_attention' && advice(r.failure_code) && html`<p><strong>What to do:</strong> ${advice(r.failure_code)}</p>`}
-    ${['reserved', 'pending'].includes(r.state) && html`<p>Nothing is to be done: ${states[r.state][1].split('; ').pop().replace(/^The money is held\. /, '')} Nothing is ever sent twice.</p>`}
+    ${['reserved', 'pending'].includes(r.state) && html`<p><strong>Nothing has to be decided.</strong> Reconciliation finds out by itself each time it runs, or look now. Whatever happens, it is never paid twice.</p>`}
   </div>`;
 }
 
