@@ -33,11 +33,12 @@ import (
 type Config struct {
 	Engine        *operations.Engine // whose Run goes on for longer than the job
 	Pool          *pgxpool.Pool
-	Logger        *slog.Logger  // optional
-	Tracer        trace.Tracer  // optional: each run is then a trace
-	Workers       int           // operations of each provider at a time; default 64
-	RatePerSecond float64       // requests per second to each provider; 0 sets no limit
-	Progress      func(Summary) // optional: called every second of a run
+	Logger        *slog.Logger       // optional
+	Tracer        trace.Tracer       // optional: each run is then a trace
+	Workers       int                // operations of each provider at a time; default 64
+	RatePerSecond float64            // requests per second to each provider; 0 sets no limit
+	Rates         map[string]float64 // optional: those of single providers
+	Progress      func(Summary)      // optional: called every second of a run
 }
 
 // DefaultWorkers is how many operations of a provider a run resolves at a time.
@@ -53,6 +54,11 @@ func (c *Config) validate() error {
 	}
 	if c.Workers < 0 {
 		faults = append(faults, fmt.Errorf("%d workers are negative", c.Workers))
+	}
+	for name, rate := range c.Rates {
+		if rate < 0 {
+			faults = append(faults, fmt.Errorf("rate %v of %s is negative", rate, name))
+		}
 	}
 	if c.RatePerSecond < 0 {
 		faults = append(faults, fmt.Errorf("rate %v is negative", c.RatePerSecond))
@@ -79,7 +85,11 @@ func New(c Config) (*Job, error) {
 	}
 	j := &Job{config: c, paces: make(map[string]pace)}
 	for _, name := range c.Engine.Providers() {
-		j.paces[name] = newPace(c.RatePerSecond)
+		rate, ok := c.Rates[name]
+		if !ok {
+			rate = c.RatePerSecond
+		}
+		j.paces[name] = newPace(rate)
 	}
 	return j, nil
 }

@@ -72,6 +72,10 @@ func TestRun_AtARate_KeepsToIt(t *testing.T) {
 	if took := time.Since(began); took < 1200*time.Millisecond {
 		t.Errorf("25 requests at 20 per second take %v", took)
 	}
+	began = time.Now()
+	if b.runs(b.newJob(Config{Engine: b.engine, RatePerSecond: 0.1, Rates: map[string]float64{"simulator": 1000}}), Summary{}); time.Since(began) > 5*time.Second {
+		t.Errorf("a rate of its own is not heeded: %v", time.Since(began))
+	}
 	b.faults(`"mode":"error_before","count":8`)
 	for i := range 8 {
 		b.submit(fmt.Sprintf("L-%d", i))
@@ -278,8 +282,8 @@ func TestLoop_RunsUntilToldToStop(t *testing.T) {
 
 func TestNew_NamesEachFault(t *testing.T) {
 	t.Parallel()
-	_, err := New(Config{Workers: -1, RatePerSecond: -1})
-	for _, says := range []string{"no engine", "no database pool", "-1 workers", "rate -1"} {
+	_, err := New(Config{Workers: -1, RatePerSecond: -1, Rates: map[string]float64{"stripe": -2}})
+	for _, says := range []string{"no engine", "no database pool", "-1 workers", "rate -1", "rate -2 of stripe"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v does not say %q", err, says)
 		}

@@ -36,7 +36,7 @@ type reconcileCmd struct {
 	Every       time.Duration `default:"0" help:"Run again and again with this period, until told to stop; 0 runs once."`
 	DryRun      bool          `help:"Decide, and change nothing."`
 	Concurrency int           `default:"64" help:"Operations of each provider looked up at a time."`
-	Rate        float64       `default:"0" help:"Requests per second to each provider; 0 sets no limit."`
+	Rate        rates         `placeholder:"N|PROVIDER=N" help:"Requests per second to each provider, or to those that are named (stripe=20,simulator=500); 0 sets no limit (default stripe=20)."`
 	AdminAddr   string        `placeholder:"HOST:PORT" help:"Where /metrics is served with --every (default nowhere)."`
 	PoolSize    int32         `default:"0" help:"Connections to Postgres; 0 takes pool_max_conns of the URL, else 16."`
 }
@@ -55,9 +55,6 @@ func (r reconcileCmd) check() error {
 	}
 	if r.Concurrency < 1 {
 		faults = append(faults, errors.New("--concurrency must be at least 1"))
-	}
-	if !(r.Rate >= 0 && r.Rate <= 1e6) {
-		faults = append(faults, errors.New("--rate must be from 0 to 1000000"))
 	}
 	if r.PoolSize < 0 {
 		faults = append(faults, errors.New("--pool-size must not be negative"))
@@ -103,8 +100,9 @@ func (r reconcileCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
+	all, each := r.Rate.perSecond()
 	job, err := reconcile.New(reconcile.Config{
-		Engine: engine, Pool: pool, Logger: c.log, Tracer: traces.tracer(), Workers: r.Concurrency, RatePerSecond: r.Rate,
+		Engine: engine, Pool: pool, Logger: c.log, Tracer: traces.tracer(), Workers: r.Concurrency, RatePerSecond: all, Rates: each,
 		Progress: progress(c),
 	})
 	if err != nil {

@@ -136,7 +136,7 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	}
 	if f.ReconcileEvery > 0 {
 		s.every = f.ReconcileEvery
-		if s.job, err = reconcile.New(reconcile.Config{
+		if s.job, err = reconcile.New(reconcile.Config{Rates: usualRates,
 			Engine: s.engine, Pool: pool, Logger: log, Tracer: s.traces.tracer(),
 		}); err != nil {
 			return nil, fmt.Errorf("make reconciliation: %w", err)
