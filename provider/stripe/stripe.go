@@ -35,8 +35,8 @@ const (
 // DefaultBase is where Stripe's API is.
 const DefaultBase = "https://api.stripe.com"
 
-// RatePerSecond is how many requests reconciliation sends per second, at most: a quarter of what Stripe allows an account in
-// live mode, and less than it allows in test mode (/rate-limits), so that refunds and everything else of the account go on.
+// RatePerSecond is how many requests reconciliation sends per second, at most: a fifth of what Stripe allows an account in live
+// mode, and less than it allows in test mode (/rate-limits), so that refunds and everything else of the account go on.
 const RatePerSecond = 20
 
 // Config is what a Client needs.

@@ -95,6 +95,8 @@ func (v providerView) says() string {
 	switch {
 	case !v.Asked && v.Provider == "simulator":
 		return "not asked: it is not known where it is (--simulator-url)"
+	case !v.Asked && v.Provider == "stripe":
+		return "not asked: no key is given (--stripe-api-key)"
 	case !v.Asked:
 		return "not asked: this program does not know it"
 	case v.Outcome != nil && v.DeclineCode != nil:
