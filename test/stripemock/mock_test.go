@@ -42,16 +42,22 @@ type mock struct {
 	body []string
 }
 
-func start(t *testing.T) *mock {
+// free is an address that nobody listens at.
+func free(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := listener.Addr().String()
-	listener.Close()
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+func start(t *testing.T) *mock {
+	t.Helper()
+	addr := free(t)
 	ctx, stop := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, "stripe-mock", "-http-addr", addr)
+	cmd := exec.CommandContext(ctx, "stripe-mock", "-http-addr", addr, "-https-addr", free(t))
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +130,7 @@ func TestRequests_AreWhatStripeDocuments(t *testing.T) {
 		m.took(t, "POST /v1/refunds")
 		r.ProviderRefundID, r.Account = "re_1", "acct_1"
 		_, _ = c.Lookup(t.Context(), r)
-		m.took(t, "GET /v1/refunds?"+name+"="+ref+"&limit=100", "GET /v1/refunds/re_1")
+		m.took(t, "GET /v1/refunds?limit=100&"+name+"="+ref, "GET /v1/refunds/re_1")
 		_, _ = c.Payment(t.Context(), ref, "")
 		path := map[string]string{"pi_1": "payment_intents", "ch_1": "charges"}[ref]
 		m.took(t, "GET /v1/"+path+"/"+ref)
