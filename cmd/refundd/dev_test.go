@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -345,25 +344,6 @@ func TestDev_EndsWhenItsPostgresDies(t *testing.T) {
 		t.Errorf("it does not say why: %s", d.stderr)
 	}
 	awaitDev(t, startDev(t, folder), folder).stop(t, syscall.SIGTERM, folder)
-}
-
-// postmaster is the process id of the server behind the URL.
-func postmaster(t *testing.T, url string) int {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
-	var file string
-	if err := conn.QueryRow(t.Context(), `SELECT pg_read_file('postmaster.pid')`).Scan(&file); err != nil {
-		t.Fatal(err)
-	}
-	pid, err := strconv.Atoi(strings.SplitN(file, "\n", 2)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pid
 }
 
 func TestDev_MakesANewKeyForAnotherDatabase(t *testing.T) {

@@ -5,11 +5,14 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"refundd/test/testdb"
 )
@@ -175,4 +178,23 @@ func (o *output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
+}
+
+// postmaster is the process id of the server behind the URL.
+func postmaster(t *testing.T, url string) int {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	var file string
+	if err := conn.QueryRow(t.Context(), `SELECT pg_read_file('postmaster.pid')`).Scan(&file); err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.SplitN(file, "\n", 2)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
 }
