@@ -104,7 +104,8 @@ type delivery struct {
 
 func deliveryOf(d webhooks.Delivery) delivery {
 	return delivery{
-		EndpointID: d.EndpointID, EventID: d.EventID, Type: d.Type, OperationID: d.OperationID, State: d.State, Attempts: d.Attempts,
+		EndpointID: d.EndpointID, EventID: d.EventID, Type: d.Type, OperationID: d.OperationID,
+		State: d.State, Attempts: d.Attempts,
 		LastAttemptAt: optionalTime(d.LastAttemptAt), LastResult: d.LastResult, LastStatus: d.LastStatus,
 		NextAttemptAt: optionalTime(d.NextAttemptAt), CreatedAt: timestamp(d.CreatedAt), EndedAt: optionalTime(d.EndedAt),
 	}

@@ -1,4 +1,5 @@
-CREATE OR REPLACE FUNCTION on_refunds_claimed(tenants text[], operations text[], at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION on_refunds_claimed(tenants text[], operations text[], at timestamptz)
+RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 END $$;
 DROP FUNCTION number_webhook_events;

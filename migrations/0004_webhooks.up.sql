@@ -51,7 +51,8 @@ CREATE TABLE webhook_endpoints (
     lease            bigint  NOT NULL DEFAULT 0,
     lease_until      moment_or_infinity NOT NULL DEFAULT '-infinity',
     CONSTRAINT webhook_endpoints_pkey PRIMARY KEY (tenant_id, endpoint_id),
-    CONSTRAINT webhook_endpoints_secret_check CHECK (octet_length(secret) = 32 AND (octet_length(old_secret) = 32) IS NOT FALSE),
+    CONSTRAINT webhook_endpoints_secret_check CHECK (
+        octet_length(secret) = 32 AND (octet_length(old_secret) = 32) IS NOT FALSE),
     CONSTRAINT webhook_endpoints_old_secret_check CHECK ((old_secret IS NULL) = (old_secret_until IS NULL)),
     CONSTRAINT webhook_endpoints_disabled_check CHECK (
         CASE WHEN disabled_at IS NULL THEN disabled_because IS NULL
@@ -59,7 +60,8 @@ CREATE TABLE webhook_endpoints (
     CONSTRAINT webhook_endpoints_failing_check CHECK (failures >= 0 AND (failures = 0) = (failing_since IS NULL))
 ) WITH (fillfactor = 70);
 -- Those that may have something to be sent, by whose turn it is.
-CREATE INDEX webhook_endpoints_turn_idx ON webhook_endpoints (lease_until) WHERE disabled_at IS NULL AND deleted_at IS NULL;
+CREATE INDEX webhook_endpoints_turn_idx ON webhook_endpoints (lease_until)
+    WHERE disabled_at IS NULL AND deleted_at IS NULL;
 
 -- What an endpoint did not simply take: it waits for its next attempt, or for an earlier event of its operation, or
 -- was sent again by request. An event that was taken at once has no row: it is behind the endpoint's position.
@@ -81,9 +83,11 @@ CREATE TABLE webhook_deliveries (
     CONSTRAINT webhook_deliveries_endpoint_fkey FOREIGN KEY (tenant_id, endpoint_id) REFERENCES webhook_endpoints,
     CONSTRAINT webhook_deliveries_state_check CHECK (
         state IN ('queued', 'delivered', 'given_up') AND (state = 'queued') = (ended_at IS NULL)),
-    CONSTRAINT webhook_deliveries_attempts_check CHECK (attempts >= 0 AND (last_attempt_at IS NULL) = (last_result IS NULL))
+    CONSTRAINT webhook_deliveries_attempts_check CHECK (
+        attempts >= 0 AND (last_attempt_at IS NULL) = (last_result IS NULL))
 );
-CREATE INDEX webhook_deliveries_due_idx ON webhook_deliveries (tenant_id, endpoint_id, next_attempt_at) WHERE state = 'queued';
+CREATE INDEX webhook_deliveries_due_idx ON webhook_deliveries (tenant_id, endpoint_id, next_attempt_at)
+    WHERE state = 'queued';
 CREATE INDEX webhook_deliveries_operation_idx ON webhook_deliveries (tenant_id, endpoint_id, operation_id, position)
     WHERE state = 'queued';
 
@@ -105,7 +109,8 @@ BEGIN
         ORDER BY e.tenant_id LIMIT 1;
         EXIT WHEN NOT FOUND;
         INSERT INTO webhook_streams (tenant_id) VALUES (tenant) ON CONFLICT (tenant_id) DO NOTHING;
-        SELECT s.last_position INTO reached FROM webhook_streams s WHERE s.tenant_id = tenant FOR NO KEY UPDATE SKIP LOCKED;
+        SELECT s.last_position INTO reached FROM webhook_streams s
+        WHERE s.tenant_id = tenant FOR NO KEY UPDATE SKIP LOCKED;
         CONTINUE WHEN NOT FOUND;
         -- A new statement sees what the one who held the stream before has numbered.
         UPDATE webhook_events e SET position = reached + f.place
@@ -122,7 +127,8 @@ END $$;
 
 -- A refund without a provider ends in its own answer: it is an event only for tenants that have asked to be told, and
 -- costs the others nothing but this look.
-CREATE OR REPLACE FUNCTION on_refunds_claimed(tenants text[], operations text[], at timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION on_refunds_claimed(tenants text[], operations text[], at timestamptz)
+RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO webhook_events (tenant_id, type, operation_id, settled_at, created_at)
     SELECT k.tenant, 'refund.succeeded', k.operation, on_refunds_claimed.at, on_refunds_claimed.at
@@ -137,11 +143,11 @@ GRANT EXECUTE ON FUNCTION number_webhook_events TO refundd_service;
 GRANT SELECT, INSERT ON webhook_streams, webhook_events, webhook_endpoints, webhook_deliveries TO refundd_service;
 GRANT UPDATE (last_position) ON webhook_streams TO refundd_service;
 GRANT UPDATE (position) ON webhook_events TO refundd_service;
-GRANT UPDATE (secret, old_secret, old_secret_until, disabled_at, disabled_because, deleted_at, position, due_at, failures, failing_since,
-    paused_until, lease, lease_until) ON webhook_endpoints TO refundd_service;
+GRANT UPDATE (secret, old_secret, old_secret_until, disabled_at, disabled_because, deleted_at, position, due_at,
+    failures, failing_since, paused_until, lease, lease_until) ON webhook_endpoints TO refundd_service;
 GRANT UPDATE (state, attempts, first_attempt_at, last_attempt_at, last_result, last_status, next_attempt_at, ended_at)
     ON webhook_deliveries TO refundd_service;
 -- An operator sees everything but the secrets.
 GRANT SELECT ON webhook_streams, webhook_events, webhook_deliveries TO refundd_operator;
-GRANT SELECT (tenant_id, endpoint_id, url, description, event_types, created_at, disabled_at, disabled_because, deleted_at, position,
-    due_at, failures, failing_since, paused_until, lease, lease_until) ON webhook_endpoints TO refundd_operator;
+GRANT SELECT (tenant_id, endpoint_id, url, description, event_types, created_at, disabled_at, disabled_because,
+    deleted_at, position, due_at, failures, failing_since, paused_until, lease, lease_until) ON webhook_endpoints TO refundd_operator;

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
@@ -21,6 +22,7 @@ import (
 type CourierConfig struct {
 	Outbox     *Outbox
 	Body       func(Event) ([]byte, error) // what a message says
+	Rate       int                         // messages per second, which leaves the machine to refunds; 0 sets no limit
 	Registerer prometheus.Registerer       // optional: where its metrics go
 	Resolver   *net.Resolver               // optional: finds the addresses of names
 }
@@ -32,6 +34,7 @@ type Courier struct {
 	body     func(Event) ([]byte, error)
 	client   *http.Client
 	turns    chan struct{}
+	pace     *rate.Limiter
 	attempts *prometheus.CounterVec
 }
 
@@ -43,10 +46,13 @@ func NewCourier(c CourierConfig) (*Courier, error) {
 	o := c.Outbox
 	k := &Courier{
 		box: o, log: o.log, body: c.Body, client: newClient(c.Resolver, o.allowPrivate, atOnce),
-		turns: make(chan struct{}, turns),
+		turns: make(chan struct{}, turns), pace: rate.NewLimiter(rate.Inf, atOnce),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refundd_webhook_attempts_total", Help: "Messages sent to webhook endpoints, by result.",
 		}, []string{"result"}),
+	}
+	if c.Rate > 0 {
+		k.pace.SetLimit(rate.Limit(c.Rate))
 	}
 	for _, r := range Results() {
 		k.attempts.WithLabelValues(string(r))
@@ -62,7 +68,7 @@ func NewCourier(c CourierConfig) (*Courier, error) {
 const (
 	atOnce    = 16                     // messages to one endpoint that works
 	workers   = 256                    // endpoints that work, served at once
-	doubters  = 64                     // endpoints that fail, tried at once, each with one message: they keep no worker from the others
+	doubters  = 64                     // endpoints that fail, tried at once, each with one message, apart from the others
 	turns     = 2                      // connections to the database that all of them share: the others are for requests
 	pollEvery = 200 * time.Millisecond // while there is nothing to do
 	restAfter = time.Second            // a fault of the database
@@ -147,7 +153,8 @@ func (c *Courier) take(ctx context.Context, failing bool, most int) ([]lease, er
 			WITH turn AS MATERIALIZED (
 				SELECT e.tenant_id, e.endpoint_id FROM webhook_endpoints e
 				CROSS JOIN LATERAL (SELECT s.last_position FROM webhook_streams s WHERE s.tenant_id = e.tenant_id OFFSET 0) AS s
-				WHERE e.disabled_at IS NULL AND e.deleted_at IS NULL AND e.lease_until <= clock_timestamp() AND (e.failures > 0) = $1
+				WHERE e.disabled_at IS NULL AND e.deleted_at IS NULL AND (e.failures > 0) = $1
+					AND e.lease_until <= clock_timestamp()
 					AND e.paused_until <= clock_timestamp() AND (e.due_at <= clock_timestamp() OR e.position < s.last_position)
 				ORDER BY e.lease_until LIMIT $2 FOR NO KEY UPDATE OF e SKIP LOCKED)
 			UPDATE webhook_endpoints e SET lease = e.lease + 1, lease_until = clock_timestamp() + $3::interval
@@ -180,6 +187,7 @@ func (c *Courier) visit(ctx, cut context.Context, l lease) {
 			return
 		}
 		c.sendAll(cut, next, moment.Add(sendLimit))
+		_ = c.pace.WaitN(ctx, len(next.messages)) // what ends the wait ends the visit
 		done = next
 	}
 }

@@ -18,7 +18,7 @@ type DeliveryState string
 
 // The states of a delivery.
 const (
-	Queued    DeliveryState = "queued"    // it is sent when it is due, and its operation's earlier events were taken or given up
+	Queued    DeliveryState = "queued"    // it is sent when it is due, and no earlier event of its operation waits
 	Delivered DeliveryState = "delivered" // it was taken
 	GivenUp   DeliveryState = "given_up"  // it was refused for three days, while others were taken
 )
@@ -61,9 +61,9 @@ type Delivery struct {
 	Position      int64
 }
 
-const deliveryColumns = `d.endpoint_id::text, ev.event_id::text, ev.type, d.operation_id, d.state, d.attempts, d.last_attempt_at,
-	d.last_result, d.last_status, CASE d.state WHEN 'queued' THEN d.next_attempt_at END AS next_attempt_at, d.created_at, d.ended_at,
-	d.position`
+const deliveryColumns = `d.endpoint_id::text, ev.event_id::text, ev.type, d.operation_id, d.state, d.attempts,
+	d.last_attempt_at, d.last_result, d.last_status, CASE d.state WHEN 'queued' THEN d.next_attempt_at END AS next_attempt_at,
+	d.created_at, d.ended_at, d.position`
 
 func collectDeliveries(rows pgx.Rows, err error) ([]Delivery, error) {
 	if err != nil {
@@ -74,7 +74,9 @@ func collectDeliveries(rows pgx.Rows, err error) ([]Delivery, error) {
 
 // Deliveries returns a page of what an endpoint did not take at once, the newest event first, and the next page's
 // cursor.
-func (o *Outbox) Deliveries(ctx context.Context, k EndpointKey, state *DeliveryState, p operations.Page) ([]Delivery, string, error) {
+func (o *Outbox) Deliveries(ctx context.Context, k EndpointKey, state *DeliveryState, p operations.Page) (
+	[]Delivery, string, error,
+) {
 	w := where{args: []any{k.TenantID, p.Limit + 1, k.EndpointID}}
 	if state != nil {
 		w.and("d.state = ?", string(*state))
@@ -152,7 +154,8 @@ func requeue(ctx context.Context, tx pgx.Tx, tenantID string, endpoints []string
 		INSERT INTO webhook_deliveries AS d (tenant_id, endpoint_id, position, operation_id)
 		SELECT $1, id::uuid, $3, $4 FROM unnest($2::text[]) AS id
 		ON CONFLICT (tenant_id, endpoint_id, position) DO UPDATE SET state = 'queued', attempts = 0, first_attempt_at = NULL,
-			next_attempt_at = clock_timestamp(), ended_at = NULL`, tenantID, endpoints, event.Position, event.Operation.OperationID)
+			next_attempt_at = clock_timestamp(), ended_at = NULL`,
+		tenantID, endpoints, event.Position, event.Operation.OperationID)
 	if err != nil {
 		return nil, err
 	}

@@ -43,8 +43,8 @@ type Endpoint struct {
 	DeletedAt       *time.Time // told by the act that deletes it
 }
 
-const endpointColumns = `e.tenant_id, e.endpoint_id::text AS id, e.url, e.description, e.event_types, e.created_at, e.disabled_at,
-	e.disabled_because, e.failing_since, e.deleted_at,
+const endpointColumns = `e.tenant_id, e.endpoint_id::text AS id, e.url, e.description, e.event_types, e.created_at,
+	e.disabled_at, e.disabled_because, e.failing_since, e.deleted_at,
 	CASE WHEN e.old_secret_until > clock_timestamp() THEN e.old_secret_until END AS old_secret_until`
 
 func collectEndpoints(rows pgx.Rows, err error) ([]Endpoint, error) {
@@ -90,7 +90,8 @@ func (o *Outbox) Create(ctx context.Context, n NewEndpoint) (Endpoint, Secret, e
 		// The tenant's stream is locked, so that the endpoints are counted one creation at a time.
 		var position, endpoints int64
 		err := tx.QueryRow(ctx, `INSERT INTO webhook_streams AS s (tenant_id) VALUES ($1)
-			ON CONFLICT (tenant_id) DO UPDATE SET last_position = s.last_position RETURNING last_position`, n.TenantID).Scan(&position)
+			ON CONFLICT (tenant_id) DO UPDATE SET last_position = s.last_position
+			RETURNING last_position`, n.TenantID).Scan(&position)
 		if err != nil {
 			return Endpoint{}, err
 		}
@@ -134,7 +135,8 @@ func find(ctx context.Context, tx pgx.Tx, k EndpointKey) (Endpoint, error) {
 
 // Disable stops sending to an endpoint: what it was not sent waits. Again it answers the same.
 func (o *Outbox) Disable(ctx context.Context, k EndpointKey) (Endpoint, error) {
-	return o.change(ctx, k, "disabled", `UPDATE webhook_endpoints e SET disabled_at = coalesce(e.disabled_at, clock_timestamp()),
+	return o.change(ctx, k, "disabled", `UPDATE webhook_endpoints e SET
+			disabled_at = coalesce(e.disabled_at, clock_timestamp()),
 			disabled_because = coalesce(e.disabled_because, 'requested')
 		WHERE e.tenant_id = $1 AND e.endpoint_id = $2::text::uuid AND e.deleted_at IS NULL RETURNING `+endpointColumns)
 }

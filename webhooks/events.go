@@ -22,15 +22,15 @@ type Event struct {
 }
 
 // eventColumns reads an event ev and its operation o for scanEvent. What of an operation may change is the event's own.
-const eventColumns = `ev.event_id::text, ev.position, ev.type, ev.created_at, o.tenant_id, o.operation_id, o.refund_id::text, o.order_id,
-	o.amount_cents, o.currency, o.reason, o.metadata, o.provider, ev.provider_refund_id, ev.failure_code,
+const eventColumns = `ev.event_id::text, ev.position, ev.type, ev.created_at, o.tenant_id, o.operation_id,
+	o.refund_id::text, o.order_id, o.amount_cents, o.currency, o.reason, o.metadata, o.provider, ev.provider_refund_id, ev.failure_code,
 	greatest(least(o.created_at, '9999-12-31T23:59:59.999999Z'), '0001-01-01T00:00:00Z'), ev.settled_at`
 
 func (e *Event) targets() []any {
 	o := &e.Operation
 	return []any{
-		&e.ID, &e.Position, &e.Type, &e.CreatedAt, &o.TenantID, &o.OperationID, &o.RefundID, &o.OrderID, &o.AmountCents, &o.Currency,
-		&o.Reason, &o.Metadata, &o.Provider, &o.ProviderRefundID, &o.FailureCode, &o.CreatedAt, &o.SettledAt,
+		&e.ID, &e.Position, &e.Type, &e.CreatedAt, &o.TenantID, &o.OperationID, &o.RefundID, &o.OrderID,
+		&o.AmountCents, &o.Currency, &o.Reason, &o.Metadata, &o.Provider, &o.ProviderRefundID, &o.FailureCode, &o.CreatedAt, &o.SettledAt,
 	}
 }
 

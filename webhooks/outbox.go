@@ -99,7 +99,8 @@ func (o *Outbox) OnEvents(ctx context.Context, tx pgx.Tx, events []operations.Ev
 	_, err := tx.Exec(ctx, `
 		INSERT INTO webhook_events (tenant_id, type, operation_id, provider_refund_id, failure_code, settled_at, created_at)
 		SELECT k.tenant, k.type, k.operation, op.provider_refund_id, op.failure_code, op.settled_at, k.at
-		FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) WITH ORDINALITY AS k (tenant, operation, type, at, place)
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) WITH ORDINALITY
+			AS k (tenant, operation, type, at, place)
 		CROSS JOIN LATERAL (
 			SELECT o.provider_refund_id, o.failure_code, o.settled_at FROM refund_operations o
 			WHERE o.tenant_id = k.tenant AND o.operation_id = k.operation OFFSET 0) AS op

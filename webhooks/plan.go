@@ -17,14 +17,17 @@ func (c *Courier) plan(ctx context.Context, tx pgx.Tx, l lease, t target) (round
 	b := &pgx.Batch{}
 	b.Queue(`SELECT `+eventColumns+`, d.attempts, false
 		FROM (SELECT d.tenant_id, d.position, d.attempts, d.next_attempt_at FROM webhook_deliveries d
-			WHERE d.tenant_id = $1 AND d.endpoint_id = $2::text::uuid AND d.state = 'queued' AND d.next_attempt_at <= $3 AND `+first+`
+			WHERE d.tenant_id = $1 AND d.endpoint_id = $2::text::uuid AND d.state = 'queued'
+				AND d.next_attempt_at <= $3 AND `+first+`
 			ORDER BY d.next_attempt_at LIMIT $4) AS d
 		JOIN webhook_events ev ON ev.tenant_id = d.tenant_id AND ev.position = d.position
 		JOIN refund_operations o ON o.tenant_id = ev.tenant_id AND o.operation_id = ev.operation_id
 		ORDER BY d.next_attempt_at`, l.TenantID, l.EndpointID, t.now, t.room).Query(collectCandidates(&due))
 	b.Queue(`SELECT `+eventColumns+`, 0, EXISTS (SELECT FROM webhook_deliveries d
-			WHERE d.tenant_id = $1 AND d.endpoint_id = $2::text::uuid AND d.operation_id = ev.operation_id AND d.state = 'queued' OFFSET 0)
-		FROM (SELECT * FROM webhook_events ev WHERE ev.tenant_id = $1 AND ev.position > $3 ORDER BY ev.position LIMIT $4) AS ev
+			WHERE d.tenant_id = $1 AND d.endpoint_id = $2::text::uuid AND d.operation_id = ev.operation_id
+				AND d.state = 'queued' OFFSET 0)
+		FROM (SELECT * FROM webhook_events ev WHERE ev.tenant_id = $1 AND ev.position > $3 ORDER BY ev.position
+			LIMIT $4) AS ev
 		JOIN refund_operations o ON o.tenant_id = ev.tenant_id AND o.operation_id = ev.operation_id
 		ORDER BY ev.position`, l.TenantID, l.EndpointID, t.position, ahead).Query(collectCandidates(&fresh))
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {

@@ -78,8 +78,8 @@ func (c *Courier) nextRound(ctx context.Context, l lease, done round, goOn bool)
 		return next, move(ctx, tx, l, v, keep)
 	})
 	if err == nil && disabled != "" {
-		c.log.Warn("webhook endpoint disabled", slog.String("tenant_id", l.TenantID), slog.String("endpoint_id", l.EndpointID),
-			slog.String("because", string(disabled)))
+		c.log.Warn("webhook endpoint disabled", slog.String("tenant_id", l.TenantID),
+			slog.String("endpoint_id", l.EndpointID), slog.String("because", string(disabled)))
 	}
 	return next, err
 }
@@ -88,10 +88,12 @@ func (c *Courier) nextRound(ctx context.Context, l lease, done round, goOn bool)
 func lockTarget(ctx context.Context, tx pgx.Tx, l lease) (target, error) {
 	var t target
 	var secret, oldSecret []byte
-	err := tx.QueryRow(ctx, `SELECT e.url, e.event_types, e.secret, CASE WHEN e.old_secret_until > clock_timestamp() THEN e.old_secret END,
+	err := tx.QueryRow(ctx, `SELECT e.url, e.event_types, e.secret,
+			CASE WHEN e.old_secret_until > clock_timestamp() THEN e.old_secret END,
 			e.position, e.failures, e.disabled_at IS NULL AND e.deleted_at IS NULL, clock_timestamp(),
 			coalesce(e.failing_since <= clock_timestamp() - $4::interval, false)
-		FROM webhook_endpoints e WHERE e.tenant_id = $1 AND e.endpoint_id = $2::text::uuid AND e.lease = $3 FOR NO KEY UPDATE NOWAIT`,
+		FROM webhook_endpoints e
+		WHERE e.tenant_id = $1 AND e.endpoint_id = $2::text::uuid AND e.lease = $3 FOR NO KEY UPDATE NOWAIT`,
 		l.TenantID, l.EndpointID, l.Number, giveUpAfter).
 		Scan(&t.url, &t.types, &secret, &oldSecret, &t.position, &t.failures, &t.active, &t.now, &t.overdue)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -200,8 +202,8 @@ func record(ctx context.Context, tx pgx.Tx, l lease, r round, t target, v verdic
 	}
 	b := &pgx.Batch{}
 	if len(fresh.positions) > 0 {
-		b.Queue(`INSERT INTO webhook_deliveries (tenant_id, endpoint_id, position, operation_id, attempts, first_attempt_at, last_attempt_at,
-				last_result, last_status, next_attempt_at)
+		b.Queue(`INSERT INTO webhook_deliveries (tenant_id, endpoint_id, position, operation_id, attempts, first_attempt_at,
+				last_attempt_at, last_result, last_status, next_attempt_at)
 			SELECT $1, $2::text::uuid, r.position, r.operation, CASE WHEN r.result IS NULL THEN 0 ELSE 1 END,
 				CASE WHEN r.result IS NOT NULL THEN $9::timestamptz END, CASE WHEN r.result IS NOT NULL THEN $9::timestamptz END,
 				r.result, r.status, $9::timestamptz + r.wait
@@ -281,12 +283,13 @@ func move(ctx context.Context, tx pgx.Tx, l lease, v verdict, keep bool) error {
 
 // soonest is when a delivery is due that waits for no earlier one.
 const soonest = `SELECT d.next_attempt_at FROM webhook_deliveries d
-	WHERE d.tenant_id = $1 AND d.endpoint_id = $2::text::uuid AND d.state = 'queued' AND ` + first + ` ORDER BY d.next_attempt_at LIMIT 1`
+	WHERE d.tenant_id = $1 AND d.endpoint_id = $2::text::uuid AND d.state = 'queued' AND ` + first + `
+	ORDER BY d.next_attempt_at LIMIT 1`
 
 // first tells a queued delivery d whose operation has no earlier one.
 const first = `NOT EXISTS (SELECT FROM webhook_deliveries p
-	WHERE p.tenant_id = d.tenant_id AND p.endpoint_id = d.endpoint_id AND p.operation_id = d.operation_id AND p.state = 'queued'
-		AND p.position < d.position OFFSET 0)`
+	WHERE p.tenant_id = d.tenant_id AND p.endpoint_id = d.endpoint_id AND p.operation_id = d.operation_id
+		AND p.state = 'queued' AND p.position < d.position OFFSET 0)`
 
 func optional(r Reason) *string {
 	if r == "" {

@@ -49,7 +49,8 @@ func (o *Outbox) Rotate(ctx context.Context, k EndpointKey, overlap time.Duratio
 	e, err := o.change(ctx, k, "given another secret", `
 		UPDATE webhook_endpoints e SET secret = $3,
 			old_secret = CASE WHEN e.secret = $3 THEN e.old_secret WHEN $4::interval > '0' THEN e.secret END,
-			old_secret_until = CASE WHEN e.secret = $3 THEN e.old_secret_until WHEN $4::interval > '0' THEN clock_timestamp() + $4::interval END
+			old_secret_until = CASE WHEN e.secret = $3 THEN e.old_secret_until
+				WHEN $4::interval > '0' THEN clock_timestamp() + $4::interval END
 		WHERE e.tenant_id = $1 AND e.endpoint_id = $2::text::uuid AND e.deleted_at IS NULL RETURNING `+endpointColumns,
 		secret.key, overlap)
 	return e, secret, err

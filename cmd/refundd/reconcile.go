@@ -25,6 +25,7 @@ type requestFlags struct {
 	ReconcileEvery time.Duration `hidden:""`
 
 	Webhooks            bool `hidden:"" default:"true" negatable:""`
+	WebhookRate         int  `hidden:""`
 	WebhookAllowPrivate bool `hidden:""`
 }
 

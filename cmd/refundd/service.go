@@ -66,6 +66,9 @@ func (f serviceFlags) check() error {
 	if f.ReconcileEvery < 0 || f.ReconcileEvery > 0 && f.ReconcileEvery < minPeriod {
 		faults = append(faults, errors.New("--reconcile-every must be 0 or at least "+minPeriod.String()))
 	}
+	if f.WebhookRate < 0 {
+		faults = append(faults, errors.New("--webhook-rate must not be negative"))
+	}
 	if f.PoolSize < 0 {
 		faults = append(faults, errors.New("--pool-size must not be negative"))
 	}

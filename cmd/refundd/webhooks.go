@@ -17,6 +17,7 @@ import (
 // webhookFlags say what becomes of webhooks here.
 type webhookFlags struct {
 	Webhooks            bool `default:"true" negatable:"" help:"Deliver webhooks; every replica takes its share (default ${default})."`
+	WebhookRate         int  `default:"500" help:"Webhooks that this process delivers per second; 0 sets no limit (default ${default})."`
 	WebhookAllowPrivate bool `help:"Deliver webhooks over plain HTTP too, and to addresses inside the network. dev always does."`
 }
 
@@ -31,7 +32,7 @@ func (f webhookFlags) newOutbox(log *slog.Logger, pool *pgxpool.Pool) (*webhooks
 
 // newCourier makes what delivers, or nil where others do.
 func (f webhookFlags) newCourier(outbox *webhooks.Outbox, r prometheus.Registerer) (*webhooks.Courier, error) {
-	courier, err := webhooks.NewCourier(webhooks.CourierConfig{Outbox: outbox, Body: api.WebhookBody, Registerer: r})
+	courier, err := webhooks.NewCourier(webhooks.CourierConfig{Outbox: outbox, Body: api.WebhookBody, Rate: f.WebhookRate, Registerer: r})
 	if err != nil {
 		return nil, fmt.Errorf("make webhooks: %w", err)
 	}

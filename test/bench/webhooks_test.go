@@ -25,7 +25,7 @@ func BenchmarkWebhooks(b *testing.B) {
 	c.exec(b, `INSERT INTO tenants (tenant_id) VALUES ('hooks')`)
 	c.exec(b, `INSERT INTO orders (tenant_id, order_id, currency, captured_cents) VALUES ('hooks', 'P', 'EUR', 1000000)`)
 	c.exec(b, `INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state, settled_at)
-		SELECT 'hooks', 'op-' || i, repeat('a', 64), gen_random_uuid(), 'P', 1, 'EUR', 'succeeded', now() FROM generate_series(1, $1::int) AS i`,
+		SELECT 'hooks', 'op-' || i, encode(sha256('{"amount_cents": 1, "order_id": "P"}'), 'hex'), gen_random_uuid(), 'P', 1, 'EUR', 'succeeded', now() FROM generate_series(1, $1::int) AS i`,
 		queuedEvents)
 	c.exec(b, `INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency)
 		SELECT 'hooks', 'op-' || i, 1, 'refund', 'merchant', 'customer', 1, 'EUR' FROM generate_series(1, $1::int) AS i`, queuedEvents)
