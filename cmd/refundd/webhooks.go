@@ -16,8 +16,8 @@ import (
 
 // webhookFlags say what becomes of webhooks here.
 type webhookFlags struct {
-	Webhooks            bool `default:"true" negatable:"" help:"Deliver webhooks; every replica takes its share (default ${default})."`
-	WebhookRate         int  `default:"500" help:"Webhooks that this process delivers per second; 0 sets no limit (default ${default})."`
+	Webhooks            bool `default:"true" negatable:"" help:"Deliver webhooks; every replica takes its share."`
+	WebhookRate         int  `default:"300" help:"Webhooks that this process delivers per second; 0 sets no limit."`
 	WebhookAllowPrivate bool `help:"Deliver webhooks over plain HTTP too, and to addresses inside the network. dev always does."`
 }
 
