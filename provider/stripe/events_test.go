@@ -44,7 +44,7 @@ func TestEvents_TakeWhatIsSignedNowWithOneOfTheSecrets(t *testing.T) {
 		"5 min 10 s ago":         {stripefake.Signature(body, now.Add(-310*time.Second), "whsec_new"), body, false},
 		"of 5 min 10 s from now": {stripefake.Signature(body, now.Add(310*time.Second), "whsec_new"), body, false},
 		"none":                   {"", body, false},
-		"without a time":         {good[strings.Index(good, "v1"):], body, false},
+		"without a time":         {strings.TrimPrefix(good, strings.SplitAfter(good, ",")[0]), body, false},
 		"with two times":         {"t=1," + good, body, false},
 		"of the test scheme":     {strings.Replace(good, "v1=", "v0=", 1), body, false},
 		"cut":                    {good[:len(good)-2], body, false},

@@ -28,9 +28,10 @@ var (
 // read by it where the listing lacks it: listings lag, single refunds do not. See operations.Provider.
 func (c *Client) Lookup(ctx context.Context, r operations.ProviderRequest) (operations.ProviderResult, error) {
 	found := operations.NewListing(r)
-	e, named, err := c.readAll(ctx, r, found)
+	var e exchange
+	named, err := c.readAll(ctx, &e, r, found)
 	if err == nil && r.ProviderRefundID != "" && !named {
-		e, err = c.readOne(ctx, r, found)
+		err = c.readOne(ctx, &e, r, found)
 	}
 	if err != nil {
 		return operations.ProviderResult{}, err
@@ -39,12 +40,12 @@ func (c *Client) Lookup(ctx context.Context, r operations.ProviderRequest) (oper
 }
 
 // readAll adds the refunds of r that the payment's listing shows, and tells whether the one is among them whose name is known.
-func (c *Client) readAll(ctx context.Context, r operations.ProviderRequest, found *operations.Listing) (e exchange, named bool, err error) {
+func (c *Client) readAll(ctx context.Context, e *exchange, r operations.ProviderRequest, found *operations.Listing) (named bool, err error) {
 	after := ""
 	for range maxPages {
-		page, err := c.readPage(ctx, &e, r, after)
+		page, err := c.readPage(ctx, e, r, after)
 		if err != nil {
-			return e, named, err
+			return named, err
 		}
 		for _, x := range page.Data {
 			if isOf(x, r) {
@@ -53,11 +54,11 @@ func (c *Client) readAll(ctx context.Context, r operations.ProviderRequest, foun
 			named = named || x.ID == r.ProviderRefundID
 		}
 		if !page.HasMore {
-			return e, named, nil
+			return named, nil
 		}
 		after = page.Data[len(page.Data)-1].ID
 	}
-	return e, named, e.error(operations.ErrorUnknown, errTooLong)
+	return named, e.error(operations.ErrorUnknown, errTooLong)
 }
 
 // readPage reads the refunds of r's payment that come after one. Each page is a request of its own, and either whole or an error.
@@ -93,18 +94,19 @@ func (c *Client) readPage(ctx context.Context, e *exchange, r operations.Provide
 }
 
 // readOne adds the refund whose name is known, if it is r's.
-func (c *Client) readOne(ctx context.Context, r operations.ProviderRequest, found *operations.Listing) (e exchange, err error) {
+func (c *Client) readOne(ctx context.Context, e *exchange, r operations.ProviderRequest, found *operations.Listing) error {
+	*e = exchange{}
 	x, err := c.api.V1Refunds.Retrieve(e.note(ctx), r.ProviderRefundID, &stripe.RefundRetrieveParams{Params: of(r.Account)})
 	switch {
 	case err != nil && codeOf(err) == stripe.ErrorCodeResourceMissing && e.status == http.StatusNotFound:
-		return e, nil
+		return nil
 	case err != nil:
-		return e, e.failed(err)
+		return e.failed(err)
 	case e.status != http.StatusOK || x.ID != r.ProviderRefundID:
-		return e, e.error(operations.ErrorUnknown, errOtherRefund)
+		return e.error(operations.ErrorUnknown, errOtherRefund)
 	}
 	if isOf(x, r) {
 		found.Add(listed(x, r))
 	}
-	return e, nil
+	return nil
 }

@@ -8,6 +8,7 @@
 package stripefake
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -108,9 +109,9 @@ func (f *Fake) Stop() {
 	f.Close()
 }
 
-// Again: see Stop.
+// Again starts it again. See Stop.
 func (f *Fake) Again() error {
-	listener, err := net.Listen("tcp", strings.TrimPrefix(f.URL, "http://"))
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", strings.TrimPrefix(f.URL, "http://"))
 	if err != nil {
 		return err
 	}
