@@ -2,7 +2,11 @@
 DROP TABLE restores;
 DROP TABLE reconciliation_runs;
 DROP TABLE operation_events;
+ALTER TABLE ledger_transfers DROP CONSTRAINT ledger_transfers_legal;
+DROP FUNCTION ledger_transfer_is_legal;
 DROP TABLE ledger_transfers;
+ALTER TABLE refund_operations DROP CONSTRAINT refund_operations_legal;
+DROP FUNCTION refund_operation_is_legal;
 DROP TABLE refund_operations;
 DROP TABLE refund_authorizations;
 DROP TABLE orders;
@@ -11,6 +15,4 @@ DROP TABLE tenants;
 DROP FUNCTION refuse_rewrite();
 DROP FUNCTION cover_excess();
 DROP FUNCTION fold_case(text);
-DROP FUNCTION refund_operation_is_legal;
-DROP FUNCTION ledger_transfer_is_legal;
 DROP DOMAIN operation_id, order_id, fingerprint, currency, minor_units, capture_minor_units, provider_name, metadata, moment, moment_or_infinity;

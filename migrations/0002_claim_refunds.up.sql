@@ -1,201 +1,253 @@
 -- Tx 1: the one place where refunds are judged, their keys claimed and their orders debited. It is a function so that all of it
 -- travels in one message, COMMIT included, for one request or for hundreds, and keeps its plans behind PgBouncer too.
 --
--- Requests come as arrays, one element each, in the order of their arrival; no key comes twice. orders_locked are their orders,
--- sorted and each once, and order_places says which of them a request is of. What a request is told comes as a row; of two
--- rows for one place the later counts. The verdicts: claimed; known (the key has a row, to be read in a new statement; it is this
--- request's own where an earlier try committed unheard); locked (the order, by somebody else); swallowed (the INSERT neither made a row
--- nor met one); or why it is refused. What is refused leaves nothing behind.
+-- Requests come as arrays, one element each, sorted by tenant and order, those of one order in the order of their arrival; no
+-- key comes twice. ahead is what those ahead of a request in its order ask for together. Of each request one row says what it
+-- is told: claimed; known (the key has a row, which is told, whosever it is: where an earlier try committed unheard, its own); locked (the
+-- order, by somebody else); swallowed (the INSERT neither made a row nor met one); or why it is refused. What is refused leaves
+-- nothing behind, and what is known neither locks nor writes.
 --
--- Rows are found key by key, behind a fence (LATERAL … OFFSET 0): a plan that is kept from when the tables were empty can then
--- only be the one that is right when they are full. The indexes that could mislead it are partial.
+-- A statement has a fixed price of some 50 µs, which one request pays as hundreds do: there are few of them, and they read arrays
+-- by subscript, since each unnest has a price as well; generate_series comes first in every join and is never sorted, so that
+-- array_agg keeps the order of the requests. Rows are found key by key, behind a fence (LATERAL … OFFSET 0): a plan
+-- that is kept from when the tables were empty can then only be the one that is right when they are full. The indexes that could
+-- mislead it are partial.
 CREATE OR REPLACE FUNCTION claim_refunds(
-    patient boolean, lock_tenants text[], lock_orders text[],
-    tenants text[], operations text[], orders text[], order_places integer[], amounts bigint[], currencies text[],
+    patient boolean, tenants text[], operations text[], orders text[], ahead bigint[], amounts bigint[], currencies text[],
     fingerprints text[], refunds text[], reasons text[], metadatas text[], times_left interval[], layers text[], details text[],
     providers text[], admitted integer[], retentions interval[], key_lengths integer[], lease interval, call_limit interval
 ) RETURNS TABLE (
     place integer, verdict text, at timestamptz, currency text, provider text, payment_ref text, remainder bigint, look_first boolean,
-    payment_account text
+    payment_account text, operation refund_operations
 ) LANGUAGE plpgsql AS $$
 DECLARE
-    began      CONSTANT timestamptz := clock_timestamp();
-    n          CONSTANT integer := cardinality(tenants);
-    looks_until CONSTANT timestamptz := (SELECT max(s.look_until) FROM restores s); -- null where nothing was ever restored
-    looks      boolean[] := array_fill(false, ARRAY[n]); -- requests that are to be looked up before they are sent
-    held       integer[];  -- orders that are locked
-    left_over  bigint[];   -- by order, as those that were judged have left it
-    open       boolean[] := array_fill(true, ARRAY[n]); -- requests that are to be judged
-    passed     boolean[];  -- requests that are to be claimed
-    passes     integer;
-    poor       integer[];  -- requests that were refused for money
-    short      integer[];  -- orders that were judged smaller than they are
-    done       record;
-    r          record;
-    loser      record;
-    i          integer;
+    began       CONSTANT timestamptz := clock_timestamp();
+    n           CONSTANT integer := cardinality(tenants);
+    verdicts    text[];        -- by request, as all arrays; null where it is still to be given
+    held        text[];        -- the currencies of the orders that we have locked,
+    at_provider text[];        -- their providers,
+    payments    text[];        -- their payments there,
+    accounts    text[];        -- the accounts that took those,
+    remainders  bigint[];      -- what is left of them,
+    registered  timestamptz[]; -- and since when they are known
+    looks       boolean[];     -- requests that are to be looked up before they are sent
+    passes      integer;       -- how many are to be claimed,
+    holds       integer;       -- how many of those are at a provider,
+    refusals    integer;       -- and how many are refused
+    made        integer;
+    spent       bigint;
+    unjudged    bigint;
+    asked       integer;       -- a provider's place
+    r           record;
+    ignored     text;
 BEGIN
     -- In company nobody waits for somebody else's order, nor for long for somebody else's key.
     IF NOT patient THEN
-        PERFORM set_config('lock_timeout', '100ms', true);
+        ignored := set_config('lock_timeout', '100ms', true);
     END IF;
 
-    -- 1. Lock the orders, sorted. NO KEY: the foreign keys' KEY SHARE must pass, or two batches would deadlock.
-    SELECT array_agg(k.place) INTO held
-    FROM unnest(lock_tenants, lock_orders) WITH ORDINALITY AS k (tenant, id, place)
-    CROSS JOIN LATERAL (
-        SELECT FROM orders o WHERE o.tenant_id = k.tenant AND o.order_id = k.id FOR NO KEY UPDATE SKIP LOCKED) AS o;
+    -- 1. Look the keys up, and lock the orders of those without a row, sorted. NO KEY: the foreign keys' KEY SHARE must pass, or
+    -- two batches would deadlock. A row that was changed while we waited for it is read as it is then.
+    SELECT array_agg(op.known), array_agg(o.currency), array_agg(o.provider), array_agg(o.provider_payment_ref),
+        array_agg(o.provider_account), array_agg(o.remainder), array_agg(o.created_at)
+    INTO verdicts, held, at_provider, payments, accounts, remainders, registered
+    FROM generate_series(1, n) AS k (place)
+    LEFT JOIN LATERAL (
+        SELECT 'known' AS known FROM refund_operations op
+        WHERE op.tenant_id = tenants[k.place] AND op.operation_id = operations[k.place] OFFSET 0) AS op ON true
+    LEFT JOIN LATERAL (
+        SELECT o.currency, o.provider, o.provider_payment_ref, o.provider_account,
+            o.captured_cents - o.refunded_cents AS remainder, o.created_at
+        FROM orders o WHERE op.known IS NULL AND o.tenant_id = tenants[k.place] AND o.order_id = orders[k.place]
+        FOR NO KEY UPDATE SKIP LOCKED) AS o ON true;
 
-    LOOP
-        -- 2. A new statement reads keys, authorizations and orders: what committed while we waited must be seen. Times are
-        -- compared with one reading of the clock, after the locks.
-        at := clock_timestamp();
-        left_over := array_fill(NULL::bigint, ARRAY[cardinality(lock_orders)]);
-        passed := array_fill(false, ARRAY[n]);
-        passes := 0;
+    at := clock_timestamp(); -- after the locks: the one reading of the clock that times are compared with
 
-        -- 3. Judge in the order of arrival, against what those before have left of the order.
-        FOR r IN
-            SELECT k.*, o.*, a.*, op.known, coalesce(t.require_authorization, true) AS must_be_authorized
-            FROM unnest(tenants, operations, orders, order_places, amounts, currencies, times_left) WITH ORDINALITY
-                AS k (tenant, operation, order_id, order_place, amount, asked_currency, time_left, place)
+    WHILE array_position(verdicts, NULL) IS NOT NULL LOOP
+        -- 2. A new statement reads approvals and keys: what committed while we waited must be seen.
+        -- 3. Each request is judged as if all those ahead of it in its order were claimed. If it passes only where they are not, it
+        -- is in turn: judged again once they have their verdicts.
+        SELECT array_agg(j.verdict), count(*) FILTER (WHERE j.verdict = 'passed'),
+            count(at_provider[j.place]) FILTER (WHERE j.verdict = 'passed'),
+            count(*) FILTER (WHERE j.verdict NOT IN ('passed', 'in_turn', 'claimed', 'known'))
+        INTO verdicts, passes, holds, refusals
+        FROM (
+            SELECT k.place, coalesce(verdicts[k.place], CASE
+                    WHEN began + times_left[k.place] <= at THEN 'deadline_exceeded'
+                    WHEN held[k.place] IS NULL THEN 'locked'
+                    WHEN currencies[k.place] <> held[k.place] THEN 'currency_mismatch'
+                    WHEN a.order_id IS NULL AND coalesce((SELECT t.require_authorization FROM tenants t
+                        WHERE t.tenant_id = tenants[k.place]), true) THEN 'authorization_not_found'
+                    WHEN a.expires_at <= at THEN 'authorization_expired'
+                    WHEN a.order_id <> orders[k.place] OR a.amount_cents <> amounts[k.place] OR a.currency <> held[k.place]
+                        THEN 'authorization_mismatch'
+                    WHEN amounts[k.place] > remainders[k.place] THEN 'too_much'
+                    WHEN at_provider[k.place] IS NOT NULL AND coalesce(admitted[array_position(providers, at_provider[k.place])], 0) < 1
+                        THEN 'provider_unavailable'
+                    WHEN ahead[k.place] + amounts[k.place] > remainders[k.place] THEN 'in_turn'
+                    ELSE 'passed' END) AS verdict
+            FROM generate_series(1, n) AS k (place)
             LEFT JOIN LATERAL (
-                SELECT true AS order_exists, o.currency AS order_currency, o.captured_cents - o.refunded_cents AS order_remainder,
-                    o.provider AS order_provider, o.provider_payment_ref AS order_payment,
-                    o.provider_account AS order_account, o.created_at AS registered
-                FROM orders o WHERE o.tenant_id = k.tenant AND o.order_id = k.order_id OFFSET 0) AS o ON true
-            LEFT JOIN LATERAL (
-                SELECT true AS known FROM refund_operations op
-                WHERE op.tenant_id = k.tenant AND op.operation_id = k.operation OFFSET 0) AS op ON true
-            LEFT JOIN LATERAL (
-                SELECT a.order_id AS approved_order, a.amount_cents AS approved_amount, a.currency AS approved_currency,
-                    a.expires_at AS approved_until, a.created_at AS approved
-                FROM refund_authorizations a
-                WHERE a.tenant_id = k.tenant AND a.operation_id = k.operation OFFSET 0) AS a ON true
-            LEFT JOIN LATERAL (
-                SELECT t.require_authorization FROM tenants t WHERE t.tenant_id = k.tenant OFFSET 0) AS t ON true
-            WHERE open[k.place]
-            ORDER BY k.place
-        LOOP
-            place := r.place;
-            currency := r.order_currency;
-            provider := r.order_provider;
-            payment_ref := r.order_payment;
-            payment_account := r.order_account;
-            remainder := coalesce(left_over[r.order_place], r.order_remainder);
-            look_first := provider IS NOT NULL AND coalesce(least(r.registered, r.approved) <= looks_until, false);
-            i := array_position(providers, provider);
-            verdict := CASE
-                WHEN r.known THEN 'known'
-                WHEN began + r.time_left <= at THEN 'deadline_exceeded'
-                WHEN r.order_exists IS NULL THEN 'order_not_found'
-                WHEN (r.order_place = ANY (held)) IS NOT TRUE THEN 'locked'
-                WHEN r.asked_currency <> currency THEN 'currency_mismatch'
-                WHEN r.approved_order IS NULL AND r.must_be_authorized THEN 'authorization_not_found'
-                WHEN r.approved_until <= at THEN 'authorization_expired'
-                WHEN r.approved_order <> r.order_id OR r.approved_amount <> r.amount OR r.approved_currency <> currency
-                    THEN 'authorization_mismatch'
-                WHEN r.amount > remainder THEN 'amount_exceeds_refundable'
-                WHEN provider IS NOT NULL AND coalesce(admitted[i], 0) < 1 THEN 'provider_unavailable'
-                ELSE 'claimed' END;
-            open[place] := false;
-            IF verdict = 'claimed' THEN
-                passed[place] := true;
-                passes := passes + 1;
-                looks[place] := look_first;
-                left_over[r.order_place] := remainder - r.amount;
-                IF i IS NOT NULL THEN
-                    admitted[i] := admitted[i] - 1;
+                SELECT a.order_id, a.amount_cents, a.currency, a.expires_at FROM refund_authorizations a
+                WHERE a.tenant_id = tenants[k.place] AND a.operation_id = operations[k.place] OFFSET 0) AS a ON true
+        ) AS j;
+
+        -- The key comes first: what would be refused may have its row by now. What passes meets it in the INSERT. An order that
+        -- we did not lock may not be there at all.
+        IF refusals > 0 THEN
+            SELECT array_agg(CASE
+                WHEN verdicts[k.place] IN ('passed', 'in_turn', 'claimed') THEN verdicts[k.place]
+                WHEN EXISTS (SELECT FROM refund_operations op
+                    WHERE op.tenant_id = tenants[k.place] AND op.operation_id = operations[k.place]) THEN 'known'
+                WHEN verdicts[k.place] = 'locked' AND NOT EXISTS (SELECT FROM orders o
+                    WHERE o.tenant_id = tenants[k.place] AND o.order_id = orders[k.place]) THEN 'order_not_found'
+                ELSE verdicts[k.place] END)
+            INTO verdicts FROM generate_series(1, n) AS k (place);
+        END IF;
+
+        -- A breaker that tries whether it may close lets few requests through.
+        IF holds > 0 AND n > ANY (admitted) THEN
+            FOR i IN 1 .. n LOOP
+                CONTINUE WHEN verdicts[i] <> 'passed' OR at_provider[i] IS NULL;
+                asked := array_position(providers, at_provider[i]);
+                IF admitted[asked] < 1 THEN
+                    verdicts[i] := 'provider_unavailable';
+                    passes := passes - 1;
+                    holds := holds - 1;
                 END IF;
-            ELSIF verdict = 'amount_exceeds_refundable' THEN
-                poor := poor || place;
-            END IF;
-            RETURN NEXT;
-        END LOOP;
-        EXIT WHEN passes = 0;
+                admitted[asked] := admitted[asked] - 1;
+            END LOOP;
+        END IF;
 
-        -- 4. Claim the keys of those that passed, under the primary key and sorted; 5. debit what this INSERT returned, and
-        -- nothing else: a refund where there is no provider, else a hold, whose row is born with its lease and being sent.
-        WITH claimed AS (
-            INSERT INTO refund_operations AS op (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
+        -- What was registered or approved before a history that was lost is looked up before it is sent.
+        IF holds > 0 AND (SELECT max(s.look_until) IS NOT NULL FROM restores s) THEN
+            SELECT array_agg(least(registered[k.place], a.created_at) <= (SELECT max(s.look_until) FROM restores s))
+            INTO looks
+            FROM generate_series(1, n) AS k (place)
+            LEFT JOIN LATERAL (
+                SELECT a.created_at FROM refund_authorizations a
+                WHERE a.tenant_id = tenants[k.place] AND a.operation_id = operations[k.place] OFFSET 0) AS a ON true;
+        END IF;
+
+        -- 4. Claim the keys of those that passed, under the primary key and sorted. What a provider is to move is held: its row is
+        -- born with its lease and being sent.
+        IF passes > 0 THEN
+            INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
                 reason, metadata, state, created_at, settled_at, provider, provider_key, provider_key_expires_at, attempts,
                 lease_until, last_send_ended, look_first)
-            SELECT k.tenant, k.operation, k.fingerprint, k.refund::uuid, k.order_id, k.amount, o.currency, k.reason,
-                k.metadata::jsonb, CASE WHEN p.place IS NULL THEN 'succeeded' ELSE 'reserved' END, claim_refunds.at,
-                CASE WHEN p.place IS NULL THEN claim_refunds.at END, o.provider,
-                CASE WHEN octet_length(p.key) <= key_lengths[p.place] THEN p.key
-                     ELSE encode(sha256(convert_to(p.key, 'UTF8')), 'hex') END,
-                claim_refunds.at + retentions[p.place], CASE WHEN p.place IS NULL THEN 0 ELSE 1 END,
-                CASE WHEN p.place IS NULL THEN '-infinity' ELSE claim_refunds.at + lease END,
-                CASE WHEN p.place IS NOT NULL THEN claim_refunds.at + call_limit END, looks[k.place]
-            FROM unnest(tenants, operations, orders, amounts, fingerprints, refunds, reasons, metadatas) WITH ORDINALITY
-                AS k (tenant, operation, order_id, amount, fingerprint, refund, reason, metadata, place)
-            CROSS JOIN LATERAL (
-                SELECT o.currency, o.provider FROM orders o WHERE o.tenant_id = k.tenant AND o.order_id = k.order_id OFFSET 0) AS o
+            SELECT tenants[k.place], operations[k.place], fingerprints[k.place], refunds[k.place]::uuid, orders[k.place],
+                amounts[k.place], held[k.place], reasons[k.place], metadatas[k.place]::jsonb,
+                CASE WHEN p.place IS NULL THEN 'succeeded' ELSE 'reserved' END, at, CASE WHEN p.place IS NULL THEN at END,
+                at_provider[k.place], CASE WHEN octet_length(p.key) <= key_lengths[p.place] THEN p.key
+                    ELSE encode(sha256(convert_to(p.key, 'UTF8')), 'hex') END,
+                at + retentions[p.place], CASE WHEN p.place IS NULL THEN 0 ELSE 1 END,
+                CASE WHEN p.place IS NULL THEN '-infinity' ELSE at + lease END,
+                CASE WHEN p.place IS NOT NULL THEN at + call_limit END,
+                p.place IS NOT NULL AND coalesce(looks[k.place], false)
+            FROM generate_series(1, n) AS k (place)
             LEFT JOIN LATERAL (
-                SELECT array_position(providers, o.provider) AS place, k.tenant || ':' || k.operation AS key) AS p
-                ON o.provider IS NOT NULL
-            WHERE passed[k.place]
-            ORDER BY k.tenant COLLATE "C", k.operation COLLATE "C"
-            ON CONFLICT (tenant_id, operation_id) DO NOTHING
-            RETURNING op.tenant_id, op.operation_id, op.order_id, op.amount_cents, op.currency, op.provider, op.created_at
-        ), debit AS (
-            SELECT c.tenant_id, c.order_id, sum(c.amount_cents)::bigint AS amount_cents
-            FROM claimed c GROUP BY c.tenant_id, c.order_id
-        ), transferred AS (
-            INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
-                amount_cents, currency, created_at)
-            SELECT c.tenant_id, c.operation_id, 1, CASE WHEN c.provider IS NULL THEN 'refund' ELSE 'hold' END, 'merchant',
-                CASE WHEN c.provider IS NULL THEN 'customer' ELSE 'in_transit' END, c.amount_cents, c.currency, c.created_at
-            FROM claimed c RETURNING 1
-        ), debited AS (
-            UPDATE orders o SET refunded_cents = o.refunded_cents + d.amount_cents
-            FROM debit d WHERE o.tenant_id = d.tenant_id AND o.order_id = d.order_id RETURNING 1
-        )
-        SELECT (SELECT count(*) FROM claimed) AS claims, (SELECT count(*) FROM claimed c WHERE c.provider IS NOT NULL) AS holds,
-            (SELECT count(*) FROM transferred) AS transfers, (SELECT count(*) FROM debit) AS debits,
-            (SELECT count(*) FROM debited) AS orders,
-            (SELECT array_agg(c.tenant_id) FROM claimed c WHERE c.provider IS NULL) AS tenants,
-            (SELECT array_agg(c.operation_id::text) FROM claimed c WHERE c.provider IS NULL) AS operations
-        INTO done;
-        PERFORM expect_rows('transfers posted', done.transfers, done.claims), expect_rows('orders debited', done.orders, done.debits);
+                SELECT array_position(providers, at_provider[k.place]) AS place, tenants[k.place] || ':' || operations[k.place] AS key
+            ) AS p ON at_provider[k.place] IS NOT NULL
+            WHERE verdicts[k.place] = 'passed'
+            ORDER BY tenants[k.place] COLLATE "C", operations[k.place] COLLATE "C"
+            ON CONFLICT (tenant_id, operation_id) DO NOTHING;
+            GET DIAGNOSTICS made = ROW_COUNT;
 
-        IF done.operations IS NOT NULL THEN
-            PERFORM on_refunds_claimed(done.tenants, done.operations, at);
+            -- Somebody else was first with a key: a new statement finds that row. Ours are those of this transaction.
+            IF made < passes THEN
+                FOR r IN
+                    SELECT k.place, op.known FROM generate_series(1, n) AS k (place)
+                    LEFT JOIN LATERAL (
+                        SELECT true AS known, op.refund_id = refunds[k.place]::uuid AND op.xmin = pg_current_xact_id()::xid AS own
+                        FROM refund_operations op
+                        WHERE op.tenant_id = tenants[k.place] AND op.operation_id = operations[k.place] OFFSET 0) AS op ON true
+                    WHERE verdicts[k.place] = 'passed' AND op.own IS NOT TRUE
+                LOOP
+                    verdicts[r.place] := CASE WHEN r.known THEN 'known' ELSE 'swallowed' END;
+                    passes := passes - 1;
+                    holds := holds - (at_provider[r.place] IS NOT NULL)::integer;
+                END LOOP;
+                PERFORM expect_rows('keys claimed', made, passes);
+            END IF;
+        END IF;
+
+        -- 5. Debit what this INSERT made, and nothing else: a refund where there is no provider, else a hold.
+        IF passes > 0 THEN
+            INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents,
+                currency, created_at)
+            SELECT tenants[k.place], operations[k.place], 1, CASE WHEN at_provider[k.place] IS NULL THEN 'refund' ELSE 'hold' END,
+                'merchant', CASE WHEN at_provider[k.place] IS NULL THEN 'customer' ELSE 'in_transit' END, amounts[k.place],
+                held[k.place], at
+            FROM generate_series(1, n) AS k (place) WHERE verdicts[k.place] = 'passed';
+            GET DIAGNOSTICS made = ROW_COUNT;
+            IF made <> passes THEN
+                PERFORM expect_rows('transfers posted', made, passes);
+            END IF;
+
+            WITH debited AS (
+                UPDATE orders o SET refunded_cents = o.refunded_cents + d.amount_cents
+                FROM (
+                    SELECT tenants[k.place] AS tenant, orders[k.place] AS id, sum(amounts[k.place])::bigint AS amount_cents,
+                        count(*) AS refunds
+                    FROM generate_series(1, n) AS k (place) WHERE verdicts[k.place] = 'passed' GROUP BY 1, 2
+                ) AS d WHERE o.tenant_id = d.tenant AND o.order_id = d.id
+                RETURNING d.refunds
+            )
+            SELECT sum(d.refunds)::integer INTO made FROM debited d;
+            IF made IS DISTINCT FROM passes THEN
+                PERFORM expect_rows('refunds debited', coalesce(made, 0), passes);
+            END IF;
         END IF;
 
         -- The history of what is held for a provider begins here. A refund without one has none.
-        IF done.holds > 0 THEN
+        IF holds > 0 THEN
             INSERT INTO operation_events (tenant_id, operation_id, kind, to_state, attempt, layer, actor, detail, created_at)
-            SELECT k.tenant, k.operation, 'transition', 'reserved', 1, k.layer, 'caller', k.detail::jsonb, claim_refunds.at
-            FROM unnest(tenants, operations, refunds, layers, details) WITH ORDINALITY
-                AS k (tenant, operation, refund, layer, detail, place)
-            CROSS JOIN LATERAL (
-                SELECT FROM refund_operations op WHERE op.tenant_id = k.tenant AND op.operation_id = k.operation
-                    AND op.refund_id = k.refund::uuid AND op.provider IS NOT NULL OFFSET 0) AS op
-            WHERE passed[k.place];
+            SELECT tenants[k.place], operations[k.place], 'transition', 'reserved', 1, layers[k.place], 'caller',
+                details[k.place]::jsonb, at
+            FROM generate_series(1, n) AS k (place) WHERE verdicts[k.place] = 'passed' AND at_provider[k.place] IS NOT NULL;
         END IF;
-        EXIT WHEN done.claims = passes;
+        IF passes = n AND holds = 0 THEN
+            ignored := on_refunds_claimed(tenants, operations, at);
+        ELSIF passes > holds THEN
+            PERFORM on_refunds_claimed(array_agg(tenants[k.place]), array_agg(operations[k.place]), at)
+            FROM generate_series(1, n) AS k (place) WHERE verdicts[k.place] = 'passed' AND at_provider[k.place] IS NULL;
+        END IF;
 
-        -- Somebody else was first with a key: a new statement finds that row. Those of its order that were refused for money,
-        -- which this one then did not take, are judged again.
-        FOR loser IN
-            SELECT k.order_place, k.place, op.known
-            FROM unnest(tenants, operations, refunds, order_places) WITH ORDINALITY AS k (tenant, operation, refund, order_place, place)
-            LEFT JOIN LATERAL (
-                SELECT true AS known, op.refund_id FROM refund_operations op
-                WHERE op.tenant_id = k.tenant AND op.operation_id = k.operation OFFSET 0) AS op ON true
-            WHERE passed[k.place] AND op.refund_id IS DISTINCT FROM k.refund::uuid
-        LOOP
-            place := loser.place;
-            verdict := CASE WHEN loser.known THEN 'known' ELSE 'swallowed' END;
-            short := short || loser.order_place;
-            RETURN NEXT;
-        END LOOP;
-        FOREACH i IN ARRAY coalesce(poor, '{}') LOOP
-            open[i] := order_places[i] = ANY (short);
-        END LOOP;
+        -- Who asked for too much is told what those ahead of it have left, and those in turn are judged against that.
+        IF verdicts && ARRAY['in_turn', 'too_much'] THEN
+            FOR i IN 1 .. n LOOP
+                IF i = 1 OR tenants[i] <> tenants[i - 1] OR orders[i] <> orders[i - 1] THEN
+                    spent := 0;
+                    unjudged := 0;
+                END IF;
+                IF verdicts[i] = 'passed' THEN
+                    spent := spent + amounts[i];
+                ELSIF verdicts[i] = 'too_much' THEN
+                    verdicts[i] := 'amount_exceeds_refundable';
+                    remainders[i] := remainders[i] - spent;
+                ELSIF verdicts[i] = 'in_turn' THEN
+                    remainders[i] := remainders[i] - spent;
+                    ahead[i] := unjudged;
+                    unjudged := unjudged + amounts[i];
+                END IF;
+            END LOOP;
+        END IF;
+        verdicts := array_replace(array_replace(verdicts, 'passed', 'claimed'), 'in_turn', NULL);
     END LOOP;
+
+    -- What is known is told by its row.
+    IF 'known' = ANY (verdicts) THEN
+        RETURN QUERY SELECT k.place, verdicts[k.place], at, held[k.place], at_provider[k.place], payments[k.place],
+            remainders[k.place], looks[k.place], accounts[k.place], op.row
+        FROM generate_series(1, n) AS k (place)
+        LEFT JOIN LATERAL (
+            SELECT op AS row FROM refund_operations op WHERE verdicts[k.place] = 'known'
+                AND op.tenant_id = tenants[k.place] AND op.operation_id = operations[k.place] OFFSET 0) AS op ON true;
+    ELSE
+        RETURN QUERY SELECT k.place, verdicts[k.place], at, held[k.place], at_provider[k.place], payments[k.place],
+            remainders[k.place], looks[k.place], accounts[k.place], NULL::refund_operations
+        FROM generate_series(1, n) AS k (place);
+    END IF;
 END $$;
 
 -- What was to be written and was not is an error of the very statement, so that a COMMIT may travel behind it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -16,9 +17,10 @@ import (
 	"refundd/internal/pgtx"
 )
 
-// claimed is what tx 1 says of a call that it did not refuse. The zero claimed says that the key has a row.
+// claimed is what tx 1 says of a call that it did not refuse.
 type claimed struct {
 	own        *Operation // the row that this call claimed its key with
+	known      *Operation // the row that the key had before
 	paymentRef string     // of the payment that a provider is to refund
 	account    string     // which took it
 	lookFirst  bool       // a history that was lost may have sent it
@@ -75,9 +77,9 @@ func (e *Engine) claim(ctx context.Context, calls []*call, patient bool) ([]batc
 		}
 		results := make([]batch.Result[claimed], len(calls))
 		b := &pgx.Batch{}
-		rows.queue(b, patient, func(v verdict) error {
-			results[v.place-1] = e.told(calls[v.place-1], v)
-			return nil
+		rows.queue(b, patient, func(v verdict) {
+			i := rows.calls[v.place-1]
+			results[i] = e.told(calls[i], v)
 		})
 		failpoint("reserve.uncommitted")
 		if err := tx.CommitWith(ctx, b); err != nil {
@@ -110,6 +112,8 @@ type verdict struct {
 	account                        *string
 	remainder                      *int64
 	lookFirst                      bool
+	known                          *Operation // the key's row,
+	unread                         error      // or why it could not be read
 }
 
 // refusals are the verdicts that say why nothing was claimed.
@@ -127,9 +131,11 @@ var refusals = map[string]error{
 func (e *Engine) told(c *call, v verdict) batch.Result[claimed] {
 	switch v.word {
 	case "claimed":
-		return batch.Result[claimed]{Out: claimed{own: c.row(v), paymentRef: deref(v.paymentRef), account: deref(v.account), lookFirst: v.lookFirst}}
+		return batch.Result[claimed]{Out: claimed{
+			own: c.row(v), paymentRef: deref(v.paymentRef), account: deref(v.account), lookFirst: v.lookFirst,
+		}}
 	case "known":
-		return batch.Result[claimed]{}
+		return batch.Result[claimed]{Out: claimed{known: v.known}, Err: v.unread}
 	case "locked":
 		return batch.Result[claimed]{Out: claimed{locked: true}}
 	case "amount_exceeds_refundable":
@@ -164,10 +170,9 @@ func (c *call) eventDetail() map[string]string {
 
 // claimRows are the arguments of claim_refunds.
 type claimRows struct {
-	orders                                        []OrderKey
-	tenants, ids, orderIDs, fingerprints, refunds []string
-	places                                        []int32
-	amounts                                       []int64
+	calls                                         []int // by place: the call's
+	tenants, ids, orders, fingerprints, refundIDs []string
+	ahead, amounts                                []int64
 	currencies, reasons, layers                   []*string
 	metadata, details                             []string
 	left                                          []time.Duration
@@ -177,36 +182,24 @@ type claimRows struct {
 	lease, callLimit                              time.Duration
 }
 
+// newClaimRows sorts the calls by order: those of one order stay in their own.
 func (e *Engine) newClaimRows(calls []*call) (*claimRows, error) {
-	r := &claimRows{lease: e.config.Lease, callLimit: e.config.ProviderTimeout}
-	place := make(map[OrderKey]int32, len(calls))
-	for _, c := range calls {
-		if _, again := place[c.orderKey()]; !again {
-			place[c.orderKey()] = 0
-			r.orders = append(r.orders, c.orderKey())
+	r := &claimRows{calls: make([]int, len(calls)), lease: e.config.Lease, callLimit: e.config.ProviderTimeout}
+	for i := range calls {
+		r.calls[i] = i
+	}
+	slices.SortStableFunc(r.calls, func(i, j int) int { return compareOrders(calls[i].orderKey(), calls[j].orderKey()) })
+	var order OrderKey
+	var ahead int64
+	for _, i := range r.calls {
+		c := calls[i]
+		if c.orderKey() != order {
+			order, ahead = c.orderKey(), 0
 		}
-	}
-	slices.SortFunc(r.orders, func(a, b OrderKey) int {
-		return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.OrderID, b.OrderID))
-	})
-	for i, k := range r.orders {
-		place[k] = int32(i + 1)
-	}
-	for _, c := range calls {
-		metadata, err := encodeMetadata(c.Metadata)
-		if err != nil {
+		if err := r.add(c, ahead); err != nil {
 			return nil, err
 		}
-		detail, err := encodeMetadata(c.eventDetail())
-		if err != nil {
-			return nil, err
-		}
-		r.tenants, r.ids, r.orderIDs = append(r.tenants, c.TenantID), append(r.ids, c.OperationID), append(r.orderIDs, c.OrderID)
-		r.places, r.amounts = append(r.places, place[c.orderKey()]), append(r.amounts, c.AmountCents)
-		r.currencies, r.reasons = append(r.currencies, c.Currency), append(r.reasons, c.Reason)
-		r.fingerprints, r.refunds = append(r.fingerprints, c.fingerprint), append(r.refunds, c.refundID)
-		r.metadata, r.details = append(r.metadata, metadata), append(r.details, detail)
-		r.layers, r.left = append(r.layers, optional(c.Layer)), append(r.left, c.timeLeft())
+		ahead += c.AmountCents
 	}
 	for name, p := range e.providers {
 		r.providers, r.retentions = append(r.providers, name), append(r.retentions, p.setup.KeyRetention)
@@ -214,6 +207,30 @@ func (e *Engine) newClaimRows(calls []*call) (*claimRows, error) {
 		r.admitted = append(r.admitted, p.breaker.admits())
 	}
 	return r, nil
+}
+
+// compareOrders sorts as Postgres does in the locks' order.
+func compareOrders(a, b OrderKey) int {
+	return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.OrderID, b.OrderID))
+}
+
+// add adds a call, of whose order those ahead ask for so much together.
+func (r *claimRows) add(c *call, ahead int64) error {
+	metadata, err := encodeMetadata(c.Metadata)
+	if err != nil {
+		return err
+	}
+	detail, err := encodeMetadata(c.eventDetail())
+	if err != nil {
+		return err
+	}
+	r.tenants, r.ids, r.orders = append(r.tenants, c.TenantID), append(r.ids, c.OperationID), append(r.orders, c.OrderID)
+	r.ahead, r.amounts = append(r.ahead, ahead), append(r.amounts, c.AmountCents)
+	r.currencies, r.reasons = append(r.currencies, c.Currency), append(r.reasons, c.Reason)
+	r.fingerprints, r.refundIDs = append(r.fingerprints, c.fingerprint), append(r.refundIDs, c.refundID)
+	r.metadata, r.details = append(r.metadata, metadata), append(r.details, detail)
+	r.layers, r.left = append(r.layers, optional(c.Layer)), append(r.left, c.timeLeft())
+	return nil
 }
 
 // timeLeft is the time that the call may still wait: none once its caller has left.
@@ -228,27 +245,47 @@ func (c *call) timeLeft() time.Duration {
 }
 
 // queue queues the function's call; of each of its rows in turn it tells found.
-func (r *claimRows) queue(b *pgx.Batch, patient bool, found func(verdict) error) {
-	lockTenants, lockOrders := make([]string, len(r.orders)), make([]string, len(r.orders))
-	for i, k := range r.orders {
-		lockTenants[i], lockOrders[i] = k.TenantID, k.OrderID
-	}
+func (r *claimRows) queue(b *pgx.Batch, patient bool, found func(verdict)) {
 	b.Queue(`
-		SELECT place, verdict, at, currency, provider, payment_ref, remainder, coalesce(look_first, false), payment_account
-		FROM claim_refunds($1::boolean, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
-			$7::integer[], $8::bigint[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::interval[],
-			$15::text[], $16::text[], $17::text[], $18::integer[], $19::interval[], $20::integer[], $21::interval, $22::interval)`,
-		patient, lockTenants, lockOrders,
-		r.tenants, r.ids, r.orderIDs, r.places, r.amounts, r.currencies, r.fingerprints, r.refunds, r.reasons,
-		r.metadata, r.left, r.layers, r.details, r.providers, r.admitted, r.retentions, r.keyLengths,
-		r.lease, r.callLimit,
+		SELECT c.place, c.verdict, c.at, c.currency, c.provider, c.payment_ref, c.remainder, coalesce(c.look_first, false),
+			c.payment_account, `+strings.ReplaceAll(operationColumns, "o.", "(c.operation).")+`
+		FROM claim_refunds($1::boolean, $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[],
+			$9::text[], $10::text[], $11::text[], $12::interval[], $13::text[], $14::text[], $15::text[], $16::integer[],
+			$17::interval[], $18::integer[], $19::interval, $20::interval) AS c`,
+		patient, r.tenants, r.ids, r.orders, r.ahead, r.amounts, r.currencies, r.fingerprints, r.refundIDs, r.reasons,
+		r.metadata, r.left, r.layers, r.details, r.providers, r.admitted, r.retentions, r.keyLengths, r.lease, r.callLimit,
 	).Query(func(rows pgx.Rows) error {
-		var v verdict
-		_, err := pgx.ForEachRow(rows, []any{
-			&v.place, &v.word, &v.at, &v.currency, &v.provider, &v.paymentRef, &v.remainder, &v.lookFirst, &v.account,
-		}, func() error { return found(v) })
-		return err
+		for rows.Next() {
+			v, err := scanVerdict(rows)
+			if err != nil {
+				rows.Close()
+				return err
+			}
+			found(v)
+		}
+		return rows.Err()
 	})
+}
+
+// scanVerdict reads a row of claim_refunds. A key's row that can not be read is its own caller's trouble, and nobody else's.
+func scanVerdict(rows pgx.Rows) (verdict, error) {
+	var v verdict
+	var o Operation
+	row := o.targets()
+	targets := append([]any{&v.place, &v.word, &v.at, &v.currency, &v.provider, &v.paymentRef, &v.remainder, &v.lookFirst,
+		&v.account},
+		make([]any, len(row))...)
+	if err := rows.Scan(targets...); err != nil || v.word != "known" {
+		return v, err
+	}
+	clear(targets)
+	copy(targets[len(targets)-len(row):], row)
+	if err := pgx.ScanRow(rows.Conn().TypeMap(), rows.FieldDescriptions(), rows.RawValues(), targets...); err != nil {
+		v.unread = fmt.Errorf("read operation: %w", err)
+		return v, nil
+	}
+	v.known = &o
+	return v, nil
 }
 
 func encodeMetadata(m map[string]string) (string, error) {

@@ -103,32 +103,47 @@ func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
 		Request: r, ctx: ctx, key: operationKey{r.TenantID, r.OperationID}, fingerprint: Fingerprint(r.OrderID, r.AmountCents),
 	}
 
-	// read: replays and conflicts leave here, before any lock.
-	stored, err := inCompany(ctx, e.reads, c.key.lane(), c.key)
-	if err != nil {
-		return Receipt{}, err
-	}
-	if stored != nil {
-		return e.replay(c, *stored)
-	}
-
-	// tx 1: the key is claimed and the money debited, or held where a provider is to move it; or neither.
 	if err := c.mint(); err != nil {
 		return Receipt{}, err
 	}
-	claimed, err := inCompany(ctx, e.claims, orderLane(c.orderKey()), c)
-	if err == nil && claimed.locked {
-		claimed, err = inCompany(ctx, e.patient, orderLane(c.orderKey()), c)
-	}
+
+	// tx 1: looks the key up, and where it has no row claims it and debits the money, or holds it where a provider is to move it.
+	claimed, err := e.claimKey(c)
 	switch {
 	case err != nil:
 		return Receipt{}, err
-	case claimed.own == nil: // somebody else was first, or this call itself, unheard: the same check as above
-		return e.replayWinner(c)
+	case claimed.known != nil: // replays and conflicts leave here
+		return e.answerKnown(c, *claimed.known)
 	case claimed.own.State == StateReserved: // no transaction: the provider is asked, and tx 2 records its answer
 		return e.sendReserved(c, claimed)
 	}
 	return Receipt{Status: StatusProcessed, Operation: *claimed.own}, nil
+}
+
+// claimKey takes the call through tx 1: at once, or, where somebody else has its order, when that is free. A key that has a row
+// needs no place there: it is looked up alone where many wait for one, or the call would wait for too long.
+func (e *Engine) claimKey(c *call) (claimed, error) {
+	crowded := e.claims.Waiting() >= batchSize
+	if crowded {
+		if known, err := e.lookUp(c); known != nil || err != nil {
+			return claimed{known: known}, err
+		}
+	}
+	done, err := inCompany(c.ctx, e.claims, orderLane(c.orderKey()), c)
+	if err == nil && done.locked {
+		done, err = inCompany(c.ctx, e.patient, orderLane(c.orderKey()), c)
+	}
+	if errors.Is(err, ErrOverloaded) && !crowded {
+		if known, unread := e.lookUp(c); known != nil || unread != nil {
+			return claimed{known: known}, unread
+		}
+	}
+	return done, err
+}
+
+// lookUp reads the row of the call's key, in company; nil where it has none.
+func (e *Engine) lookUp(c *call) (*Operation, error) {
+	return inCompany(c.ctx, e.reads, c.key.lane(), c.key)
 }
 
 // mint gives the call its refund_id: a row is this call's if and only if it carries it.
@@ -141,19 +156,13 @@ func (c *call) mint() error {
 	return nil
 }
 
-// replayWinner answers the call from the row that its key was found to have in tx 1. Where that is this call's own, an earlier
-// try of tx 1 had committed unheard.
-func (e *Engine) replayWinner(c *call) (Receipt, error) {
-	stored, err := inCompany(c.ctx, e.reads, c.key.lane(), c.key)
-	switch {
-	case err != nil:
-		return Receipt{}, err
-	case stored == nil:
-		return Receipt{}, fmt.Errorf("operation %s of %s: its row is gone", c.OperationID, c.TenantID)
-	case stored.RefundID == c.refundID && stored.State == StateSucceeded:
-		return Receipt{Status: StatusProcessed, Operation: *stored}, nil
+// answerKnown answers the call from the row that its key was found to have. Where that is this call's own, an earlier try of tx 1
+// had committed unheard.
+func (e *Engine) answerKnown(c *call, op Operation) (Receipt, error) {
+	if op.RefundID == c.refundID && op.State == StateSucceeded {
+		return Receipt{Status: StatusProcessed, Operation: op}, nil
 	}
-	return e.replay(c, *stored)
+	return e.replay(c, op)
 }
 
 // pending answers that the outcome of op is not known, whoever claimed its key.

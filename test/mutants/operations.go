@@ -280,7 +280,7 @@ var claiming = []mutant{
 	{
 		name: "claim: keys are not read again after the lock", few: true,
 		room: "operations", tests: "TestSubmit$", file: claimSQL,
-		old: "WHEN r.known THEN 'known'", new: "WHEN false THEN 'known'",
+		old: "WHEN EXISTS (SELECT FROM refund_operations op", new: "WHEN false AND EXISTS (SELECT FROM refund_operations op",
 	},
 	{
 		name: "claim: a key may be claimed twice", few: true,
@@ -290,18 +290,18 @@ var claiming = []mutant{
 	{
 		name: "claim: keys are claimed in no order",
 		room: "operations", tests: "TestSubmit$", file: claimSQL,
-		old: `ORDER BY k.tenant COLLATE "C", k.operation COLLATE "C"`, new: "",
+		old: `ORDER BY tenants[k.place] COLLATE "C", operations[k.place] COLLATE "C"`, new: "",
 		survives: "in company a wait for a key ends before Postgres looks for deadlocks, and alone there is one key",
 	},
 	{
 		name: "claim: those of one batch do not see what the earlier ones took",
 		room: "operations", tests: "TestSubmit$", file: claimSQL,
-		old: "remainder := coalesce(left_over[r.order_place], r.order_remainder);", new: "remainder := r.order_remainder;",
+		old: "remainders[i] := remainders[i] - spent;\n                    ahead", new: "ahead",
 	},
 	{
 		name: "claim: what is held is refundable", few: true,
 		room: "operations", tests: "TestSubmitAtAProvider", file: claimSQL,
-		old: "FROM claimed c GROUP BY", new: "FROM claimed c WHERE c.provider IS NULL GROUP BY",
+		old: "= 'passed' GROUP BY", new: "= 'passed' AND at_provider[k.place] IS NULL GROUP BY",
 	},
 	{
 		name: "claim: a request raises what was refunded beyond the capture",
@@ -312,76 +312,77 @@ var claiming = []mutant{
 	{
 		name: "claim: too much is not refused",
 		room: "operations", tests: "TestSubmit$", file: claimSQL,
-		old: "WHEN r.amount > remainder THEN", new: "WHEN false THEN",
+		old: "WHEN amounts[k.place] > remainders[k.place] THEN", new: "WHEN false THEN",
 	},
 	{
 		name: "claim: a debit that was not written is not missed",
 		room: "operations", tests: "TestSubmitUnderFaults", file: claimSQL,
-		old: "expect_rows('orders debited', done.orders, done.debits)", new: "expect_rows('orders debited', done.debits, done.debits)",
+		old: "expect_rows('refunds debited', coalesce(made, 0), passes)", new: "expect_rows('refunds debited', passes, passes)",
 	},
 	{
 		name: "claim: a transfer that was not written is not missed",
 		room: "operations", tests: "TestSubmitUnderFaults", file: claimSQL,
-		old: "expect_rows('transfers posted', done.transfers, done.claims)", new: "expect_rows('transfers posted', done.claims, done.claims)",
+		old: "expect_rows('transfers posted', made, passes)", new: "expect_rows('transfers posted', passes, passes)",
 	},
 	{
 		name: "claim: an approval that expires while the order is awaited is good", few: true,
 		room: "operations", tests: "TestSubmit", file: claimSQL,
-		old: "WHEN r.approved_until <= at", new: "WHEN r.approved_until <= now()",
+		old: "WHEN a.expires_at <= at", new: "WHEN a.expires_at <= now()",
 	},
 	{
 		name: "claim: an approval never expires",
 		room: "operations", tests: "TestSubmit_NeedsItsAuthorization", file: claimSQL,
-		old: "WHEN r.approved_until <= at", new: "WHEN r.approved_until <= '-infinity'",
+		old: "WHEN a.expires_at <= at", new: "WHEN a.expires_at <= '-infinity'",
 	},
 	{
 		name: "claim: an approval is good for any amount",
 		room: "operations", tests: "TestSubmit_NeedsItsAuthorization", file: claimSQL,
-		old: " OR r.approved_amount <> r.amount", new: "",
+		old: " OR a.amount_cents <> amounts[k.place]", new: "",
 	},
 	{
 		name: "claim: an approval is good for any order",
 		room: "operations", tests: "TestSubmit_NeedsItsAuthorization", file: claimSQL,
-		old: "WHEN r.approved_order <> r.order_id OR r", new: "WHEN r",
+		old: "WHEN a.order_id <> orders[k.place] OR a", new: "WHEN a",
 	},
 	{
 		name: "claim: an approval is good for any currency",
 		room: "operations", tests: "TestSubmit_NeedsItsAuthorization", file: claimSQL,
-		old: " OR r.approved_currency <> currency", new: "",
+		old: " OR a.currency <> held[k.place]", new: "",
 	},
 	{
 		name: "claim: a tenant that is not known needs no approvals",
 		room: "operations", tests: "TestSubmit_", file: claimSQL,
-		old: "coalesce(t.require_authorization, true)", new: "coalesce(t.require_authorization, false)",
+		old: "t.tenant_id = tenants[k.place]), true)", new: "t.tenant_id = tenants[k.place]), false)",
 		survives: "a tenant that is not known has no orders, by the foreign key",
 	},
 	{
 		name: "claim: another tenant's approval is good",
 		room: "operations", tests: "TestSubmit_", file: claimSQL,
-		old: "WHERE a.tenant_id = k.tenant AND a.operation_id", new: "WHERE a.operation_id",
+		old: "a.expires_at FROM refund_authorizations a\n                WHERE a.tenant_id = tenants[k.place] AND",
+		new: "a.expires_at FROM refund_authorizations a\n                WHERE",
 	},
 	{
 		name: "claim: another tenant's order is refunded",
 		room: "operations", tests: "TestSubmit", file: claimSQL,
-		old: "FROM orders o WHERE o.tenant_id = k.tenant AND o.order_id = k.order_id OFFSET 0) AS o ON true",
-		new: "FROM orders o WHERE o.order_id = k.order_id OFFSET 0) AS o ON true",
+		old: "FROM orders o WHERE op.known IS NULL AND o.tenant_id = tenants[k.place] AND",
+		new: "FROM orders o WHERE op.known IS NULL AND",
 	},
 	{
 		name: "claim: another tenant's key is taken for ours",
 		room: "operations", tests: "TestSubmit", file: claimSQL,
-		old: "WHERE op.tenant_id = k.tenant AND op.operation_id = k.operation OFFSET 0) AS op ON true\n            LEFT JOIN LATERAL (\n                SELECT a",
-		new: "WHERE op.operation_id = k.operation OFFSET 0) AS op ON true\n            LEFT JOIN LATERAL (\n                SELECT a",
+		old: "AS known FROM refund_operations op\n        WHERE op.tenant_id = tenants[k.place] AND",
+		new: "AS known FROM refund_operations op\n        WHERE",
 	},
 	{
 		name: "claim: a call whose caller has gone executes",
 		room: "operations", tests: "TestSubmitUnderFaults", file: claimSQL,
-		old: "WHEN began + r.time_left <= at THEN", new: "WHEN false THEN",
+		old: "WHEN began + times_left[k.place] <= at THEN", new: "WHEN false THEN",
 		survives: "alone a batch ends with its caller; of several it refuses who left between the batch's forming and its statement",
 	},
 	{
 		name: "claim: an order that somebody holds is judged",
 		room: "operations", tests: "TestA80_|TestSubmitUnderFaults", file: claimSQL,
-		old: "WHEN (r.order_place = ANY (held)) IS NOT TRUE THEN", new: "WHEN false THEN",
+		old: "WHEN held[k.place] IS NULL THEN 'locked'", new: "WHEN false THEN 'locked'",
 	},
 	{
 		name: "claim: company waits for an order that somebody holds",
@@ -392,17 +393,17 @@ var claiming = []mutant{
 	{
 		name: "claim: those refused for what a loser took are not judged again",
 		room: "operations", tests: "TestSubmit$", file: claimSQL,
-		old: "open[i] := order_places[i] = ANY (short);", new: "open[i] := false;",
+		old: "'passed', 'claimed'), 'in_turn', NULL)", new: "'passed', 'claimed'), 'in_turn', 'amount_exceeds_refundable')",
 	},
 	{
 		name: "submit: after a lost acknowledgement the call's own row is a replay",
 		room: "operations", tests: "TestSubmitUnderFaults/LostCommit", file: "operations/submit.go",
-		old: "stored.RefundID == c.refundID && stored.State == StateSucceeded", new: "false",
+		old: "op.RefundID == c.refundID && op.State == StateSucceeded", new: "false",
 	},
 	{
 		name: "submit: every row is the call's own",
 		room: "operations", tests: "TestSubmit", file: "operations/submit.go",
-		old: "stored.RefundID == c.refundID && stored.State == StateSucceeded", new: "stored.State == StateSucceeded",
+		old: "op.RefundID == c.refundID && op.State == StateSucceeded", new: "op.State == StateSucceeded",
 	},
 	{
 		name: "submit: another refund's receipt is replayed", few: true,
