@@ -130,6 +130,10 @@ END $$;
 CREATE OR REPLACE FUNCTION on_refunds_claimed(tenants text[], operations text[], at timestamptz)
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+    -- Where nobody listens, each claim pays for this look alone.
+    IF NOT EXISTS (SELECT FROM webhook_endpoints e WHERE e.tenant_id = ANY (tenants) AND e.deleted_at IS NULL) THEN
+        RETURN;
+    END IF;
     INSERT INTO webhook_events (tenant_id, type, operation_id, settled_at, created_at)
     SELECT k.tenant, 'refund.succeeded', k.operation, on_refunds_claimed.at, on_refunds_claimed.at
     FROM unnest(tenants, operations) AS k (tenant, operation)
