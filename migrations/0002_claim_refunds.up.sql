@@ -3,7 +3,7 @@
 --
 -- Requests come as arrays, one element each, sorted by tenant and order, those of one order in the order of their arrival; no
 -- key comes twice. ahead is what those ahead of a request in its order ask for together. Of each request one row says what it
--- is told: claimed; known (the key has a row, which is told, whosever it is: where an earlier try committed unheard, its own); locked (the
+-- is told: claimed; known (the key has a row, which is told: where an earlier try committed unheard, its own); locked (the
 -- order, by somebody else); swallowed (the INSERT neither made a row nor met one); or why it is refused. What is refused leaves
 -- nothing behind, and what is known neither locks nor writes.
 --
@@ -17,8 +17,8 @@ CREATE OR REPLACE FUNCTION claim_refunds(
     fingerprints text[], refunds text[], reasons text[], metadatas text[], times_left interval[], layers text[], details text[],
     providers text[], admitted integer[], retentions interval[], key_lengths integer[], lease interval, call_limit interval
 ) RETURNS TABLE (
-    place integer, verdict text, at timestamptz, currency text, provider text, payment_ref text, remainder bigint, look_first boolean,
-    payment_account text, operation refund_operations
+    place integer, verdict text, at timestamptz, currency text, provider text, payment_ref text, remainder bigint,
+    look_first boolean, payment_account text, operation refund_operations
 ) LANGUAGE plpgsql AS $$
 DECLARE
     began       CONSTANT timestamptz := clock_timestamp();
@@ -82,7 +82,8 @@ BEGIN
                     WHEN a.order_id <> orders[k.place] OR a.amount_cents <> amounts[k.place] OR a.currency <> held[k.place]
                         THEN 'authorization_mismatch'
                     WHEN amounts[k.place] > remainders[k.place] THEN 'too_much'
-                    WHEN at_provider[k.place] IS NOT NULL AND coalesce(admitted[array_position(providers, at_provider[k.place])], 0) < 1
+                    WHEN at_provider[k.place] IS NOT NULL
+                        AND coalesce(admitted[array_position(providers, at_provider[k.place])], 0) < 1
                         THEN 'provider_unavailable'
                     WHEN ahead[k.place] + amounts[k.place] > remainders[k.place] THEN 'in_turn'
                     ELSE 'passed' END) AS verdict
@@ -146,7 +147,8 @@ BEGIN
                 p.place IS NOT NULL AND coalesce(looks[k.place], false)
             FROM generate_series(1, n) AS k (place)
             LEFT JOIN LATERAL (
-                SELECT array_position(providers, at_provider[k.place]) AS place, tenants[k.place] || ':' || operations[k.place] AS key
+                SELECT array_position(providers, at_provider[k.place]) AS place,
+                    tenants[k.place] || ':' || operations[k.place] AS key
             ) AS p ON at_provider[k.place] IS NOT NULL
             WHERE verdicts[k.place] = 'passed'
             ORDER BY tenants[k.place] COLLATE "C", operations[k.place] COLLATE "C"
