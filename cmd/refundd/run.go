@@ -39,6 +39,7 @@ type commandLine struct {
 	Simulator    simulatorCmd    `cmd:"" help:"Simulate a payment provider, for tests and load."`
 	Policy       policyCmd       `cmd:"" help:"Check a policy file."`
 	MCP          mcpCmd          `cmd:"" name:"mcp" help:"Offer refunds to models as MCP tools, over stdio or HTTP."`
+	Bulk         bulkCmd         `cmd:"" help:"Refund what a CSV file lists; exits 3 where lines need a human."`
 	Version      versionCmd      `cmd:"" help:"Print the version of this program."`
 }
 

@@ -1,0 +1,130 @@
+package blackbox
+
+import (
+	"bytes"
+	"encoding/csv"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"refundd/test/harness"
+)
+
+// bulk is a file of refunds, and the runs of it.
+type bulk struct {
+	*paying
+	file, results string
+}
+
+func (b bulk) spawn(flags ...string) *harness.Process {
+	b.t.Helper()
+	env := []string{"REFUNDD_API_KEY=" + b.Tenant.Key, "REFUNDD_SERVER_URL=" + b.Client.URL}
+	return harness.Spawn(b.t, "", env, append([]string{"bulk", b.file, "--concurrency", "4"}, flags...)...)
+}
+
+// killed kills a run once it has written so many results.
+func (b bulk) killed(after int) {
+	b.t.Helper()
+	p := b.spawn()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		written, _ := os.ReadFile(b.results) // it may not be there yet
+		if bytes.Count(written, []byte("\n")) > after {
+			p.Kill()
+			return
+		}
+		if p.Ended() || time.Since(began) > 30*time.Second {
+			b.t.Fatalf("no %d results:\n%s", after, p.Logs.Text())
+		}
+	}
+}
+
+// last is what the results say of each line: its last row.
+func (b bulk) last() map[string]string {
+	b.t.Helper()
+	text, err := os.ReadFile(b.results)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	last := map[string]string{}
+	for _, row := range rows[1:] {
+		last[row[0]] = strings.Trim(row[4]+" "+row[5], " ")
+	}
+	return last
+}
+
+// A cancelled event: answers get lost, the run is killed twice, lines are wrong. Each line's refund is executed once, and the same
+// command ends with what only people can mend.
+func TestBulk_KilledTwice_RefundsEachLineOnce(t *testing.T) {
+	t.Parallel()
+	const n = 90
+	p := newPaying(t, "--provider-timeout", "1s")
+	dir := t.TempDir()
+	b := bulk{p, filepath.Join(dir, "event.csv"), filepath.Join(dir, "event.csv.results.csv")}
+	text, want := "\xef\xbb\xbforder_id;amount_cents;operation_id\r\n", map[string]string{}
+	for i := range n {
+		p.Pay(harness.Payment{OrderID: fmt.Sprint("E", i), Cents: 500})
+		text += fmt.Sprintf(" E%d ; 500;bulk-%d\r\n", i, i)
+	}
+	text += "E0;500;bulk-0\r\n\r\nE0;1;bulk-1\r\nE0;4.99;decimal\r\nE0;1;exceeds\r\nnone;1;no-order\r\n"
+	for line, says := range map[int]string{
+		n + 4: "refused operation_id_conflict", n + 5: "refused malformed_line", n + 6: "refused amount_exceeds_refundable", n + 7: "refused order_not_found",
+	} {
+		want[fmt.Sprint(line)] = says
+	}
+	if err := os.WriteFile(b.file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	dry := b.spawn("--dry-run")
+	if code := dry.End(t); code != 3 || len(p.provider.Refunds()) != 0 {
+		t.Errorf("a dry run exits %d and %d refunds are executed\n%s", code, len(p.provider.Refunds()), dry.Logs.Text())
+	}
+	for _, mode := range []string{"drop_after", "error_after", "error_before", "drop_before"} {
+		p.provider.Fault(mode, harness.Times(4))
+	}
+	b.killed(n / 4)
+	b.killed(n / 2)
+	code := 1
+	for began := time.Now(); code == 1 && time.Since(began) < time.Minute; time.Sleep(time.Second) {
+		code = b.spawn().End(t) // what is pending is looked up by who asks again
+	}
+	if code != 3 {
+		t.Errorf("in the end it exits %d", code)
+	}
+
+	got := b.last()
+	for line, says := range got {
+		if says == "processed" || says == "already_processed" {
+			delete(got, line)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines that are not refunded (-want +got):\n%s", diff)
+	}
+	executed := map[string]int{}
+	for _, r := range p.provider.Refunds() {
+		executed[r.Key]++
+	}
+	for i := range n {
+		if key := p.ProviderKey(fmt.Sprint("bulk-", i)); executed[key] != 1 {
+			t.Errorf("%s is executed %d times", key, executed[key])
+		}
+		p.balance(fmt.Sprint("E", i), 500, 0)
+	}
+	if len(executed) != n {
+		t.Errorf("%d refunds are executed, want %d", len(executed), n)
+	}
+	before := p.provider.Requests()
+	if code := b.spawn().End(t); code != 3 || !cmp.Equal(before, p.provider.Requests()) {
+		t.Errorf("once more: exit code %d, and the provider is asked again", code)
+	}
+}
