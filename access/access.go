@@ -5,7 +5,8 @@
 // given from a reading that began more than 2 s ago; a new key works at once, because a refusal is never remembered;
 // the check costs microseconds, because a key in use is read about once a second per replica, not once per request.
 //
-// Every time that decides is the database's: an expiry is compared there, and Go's clock only measures how old a reading is.
+// Every time that decides is the database's: an expiry is compared there, and Go's clock only measures how old a
+// reading is.
 package access
 
 import (

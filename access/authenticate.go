@@ -21,11 +21,13 @@ var ErrUnauthenticated = errors.New("unauthenticated")
 
 type hash = [sha256.Size]byte
 
-// Authenticate tells whose secret this is. Errors: ErrUnauthenticated; ErrUnavailable where the database cannot say; the
-// context's own where the caller left. It may outlast ctx by readingTimeout at most, where others wait for its reading.
+// Authenticate tells whose secret this is. Errors: ErrUnauthenticated; ErrUnavailable where the database cannot say;
+// the context's own where the caller left. It may outlast ctx by readingTimeout at most, where others wait for its
+// reading.
 //
-// Secrets are found by their SHA-256, in a map and in an index, neither of which takes constant time. That tells an attacker
-// at most something about the hash of a guess, which it knows already; a secret of 256 bits is not reached from there.
+// Secrets are found by their SHA-256, in a map and in an index, neither of which takes constant time. That tells an
+// attacker at most something about the hash of a guess, which it knows already; a secret of 256 bits is not reached
+// from there.
 func (k *Keys) Authenticate(ctx context.Context, secret string) (Principal, error) {
 	if !wellFormed(secret) {
 		return Principal{}, ErrUnauthenticated
@@ -103,8 +105,8 @@ func (c *readings) put(asked map[hash]struct{}, found map[hash]*reading) {
 	}
 }
 
-// batch is one query on behalf of all callers that came while it waited for its turn. Its snapshot is taken after the last
-// of them arrived: a key that existed when its caller called is found.
+// batch is one query on behalf of all callers that came while it waited for its turn. Its snapshot is taken after the
+// last of them arrived: a key that existed when its caller called is found.
 type batch struct {
 	asked map[hash]struct{}
 	done  chan struct{} // closed when found and err are set

@@ -60,8 +60,8 @@ type NewKey struct {
 	TTL      *time.Duration // nil: it never expires
 }
 
-// CreateKey makes a key and returns its secret, which nobody can read again. Errors: ErrTenantNotFound, ErrInvalidScope,
-// ErrInvalidLifetime, ErrUnavailable.
+// CreateKey makes a key and returns its secret, which nobody can read again. Errors: ErrTenantNotFound,
+// ErrInvalidScope, ErrInvalidLifetime, ErrUnavailable.
 func (k *Keys) CreateKey(ctx context.Context, n NewKey) (secret string, key Key, err error) {
 	scopes, err := stored(n.Scopes)
 	if err != nil {
@@ -109,7 +109,8 @@ func (k *Keys) KeyAndTenant(ctx context.Context, keyID string) (key Key, of Tena
 		})
 		b.Queue(`
 			SELECT t.tenant_id, t.require_authorization, t.created_at
-			FROM tenants t JOIN api_keys k ON k.tenant_id = t.tenant_id WHERE k.key_id = $1`, keyID).QueryRow(func(row pgx.Row) error {
+			FROM tenants t JOIN api_keys k ON k.tenant_id = t.tenant_id
+			WHERE k.key_id = $1`, keyID).QueryRow(func(row pgx.Row) error {
 			return row.Scan(&of.TenantID, &of.RequireAuthorization, &of.CreatedAt)
 		})
 	})
@@ -167,8 +168,8 @@ func (k *Keys) exec(ctx context.Context, sql string, args ...any) (rows int64, e
 	})
 }
 
-// RotateKey makes a key with the tenant, scopes and length of life of the old one, and ends the old one: at once where grace
-// is 0, else after grace (or when it expires, where that is sooner). Errors: ErrKeyNotFound, ErrKeyEnded,
+// RotateKey makes a key with the tenant, scopes and length of life of the old one, and ends the old one: at once where
+// grace is 0, else after grace (or when it expires, where that is sooner). Errors: ErrKeyNotFound, ErrKeyEnded,
 // ErrInvalidLifetime, ErrUnavailable.
 func (k *Keys) RotateKey(ctx context.Context, keyID string, grace time.Duration) (secret string, key Key, err error) {
 	if grace < 0 {

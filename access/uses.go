@@ -59,8 +59,8 @@ func (k *Keys) runUses(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// writeUses sets last_used_at to the time of writing: it is coarse, and later than the use by the interval at most. Uses that
-// could not be written wait for the next round.
+// writeUses sets last_used_at to the time of writing: it is coarse, and later than the use by the interval at most.
+// Uses that could not be written wait for the next round.
 func (k *Keys) writeUses(ctx context.Context) {
 	keyIDs := k.uses.take()
 	if len(keyIDs) == 0 {
@@ -68,7 +68,8 @@ func (k *Keys) writeUses(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readingTimeout)
 	defer cancel()
-	// Replicas write overlapping sets: a row that another one is writing needs no second write, and waiting for it could deadlock.
+	// Replicas write overlapping sets: a row that another one is writing needs no second write, and waiting for it could
+	// deadlock.
 	_, err := k.exec(ctx, `
 		UPDATE api_keys SET last_used_at = clock_timestamp()
 		WHERE key_id IN (

@@ -34,7 +34,9 @@ type reply struct {
 
 // adapt makes an endpoint of a function of the engine's: read makes its argument of the request and notes every fault,
 // show presents its result. What is refused here was refused before any row was read.
-func adapt[Req, Resp any](read func(*input) Req, act func(context.Context, Req) (Resp, error), show func(Resp) reply) endpoint {
+func adapt[Req, Resp any](
+	read func(*input) Req, act func(context.Context, Req) (Resp, error), show func(Resp) reply,
+) endpoint {
 	return func(ctx context.Context, x *exchange) (reply, error) {
 		in := input{x: x}
 		req := read(&in)
@@ -126,7 +128,8 @@ func (x *exchange) withinRate() error {
 	return &rejection{code: codeRateLimited, retryAfter: x.rate.reset}
 }
 
-// answer writes the reply, or the problem that err is, after it was logged and counted: who has the answer finds its trace.
+// answer writes the reply, or the problem that err is, after it was logged and counted: who has the answer finds its
+// trace.
 func (x *exchange) answer(rep reply, err error) {
 	var p *problem
 	var body []byte

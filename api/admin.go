@@ -20,7 +20,7 @@ type AdminConfig struct {
 // NewAdmin makes the handler of the admin address: /metrics, /healthz and /readyz, without authentication.
 func NewAdmin(c AdminConfig) (http.Handler, error) {
 	if c.Gatherer == nil || c.Ready == nil {
-		return nil, errors.New("api: the admin address needs a gatherer, and something that tells whether the service is ready")
+		return nil, errors.New("api: the admin address needs a gatherer, and something that tells whether it is ready")
 	}
 	m, err := newMetrics(nil)
 	if err != nil {

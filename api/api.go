@@ -1,14 +1,14 @@
 // Package api is refundd over HTTP: routes, one adapter, the wire's words, and one table of problems.
 //
 // Its promises: every request gets one answer, with a reference that its one log event carries too; every refusal is a
-// problem (RFC 9457) that says whether the same operation may be retried and whether money moved, and never says `no` of
-// an operation whose row was not read; a body is taken exactly as it was meant or refused, never rounded, folded or
+// problem (RFC 9457) that says whether the same operation may be retried and whether money moved, and never says `no`
+// of an operation whose row was not read; a body is taken exactly as it was meant or refused, never rounded, folded or
 // guessed; no text of an error, no secret and nothing of another tenant leaves the service.
 //
-// Choices where the design is silent. A request counts against its key's rate limit once the key is known, and is refused
-// for it only after its values were found good. A path under /v1/refunds/ or /v1/authorizations/ names an operation even
-// where no route matches it. An id that can not exist is invalid_request, not a 404. A query parameter that a route does not
-// have is refused on every route but the public ones, where probes add what they like.
+// Choices where the design is silent. A request counts against its key's rate limit once the key is known, and is
+// refused for it only after its values were found good. A path under /v1/refunds/ or /v1/authorizations/ names an
+// operation even where no route matches it. An id that can not exist is invalid_request, not a 404. A query parameter
+// that a route does not have is refused on every route but the public ones, where probes add what they like.
 package api
 
 import (
@@ -77,7 +77,10 @@ func New(c Config) (API, error) {
 	if err != nil {
 		return API{}, err
 	}
-	s := &server{engine: c.Engine, keys: c.Keys, desk: c.Desk, history: c.History, outbox: c.Outbox, log: c.Logger, metrics: m, ready: c.Ready}
+	s := &server{
+		engine: c.Engine, keys: c.Keys, desk: c.Desk, history: c.History, outbox: c.Outbox,
+		log: c.Logger, metrics: m, ready: c.Ready,
+	}
 	s.timeout, s.tracer, s.eventReaders = c.RequestTimeout, c.Tracer, c.Events
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

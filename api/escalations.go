@@ -58,8 +58,9 @@ type escalation struct {
 
 func escalationOf(e escalations.Escalation) escalation {
 	return escalation{
-		EscalationID: e.ID, Subject: e.Subject, Trigger: e.Trigger, Queue: e.Queue, State: e.State, CaseID: e.CaseID, OrderID: e.OrderID,
-		AmountCents: e.AmountCents, Currency: e.Currency, ReasonCode: e.ReasonCode, OperationID: e.OperationID, Rule: e.Rule,
+		EscalationID: e.ID, Subject: e.Subject, Trigger: e.Trigger, Queue: e.Queue, State: e.State, CaseID: e.CaseID,
+		OrderID: e.OrderID, AmountCents: e.AmountCents, Currency: e.Currency, ReasonCode: e.ReasonCode,
+		OperationID: e.OperationID, Rule: e.Rule,
 		PolicyVersion: e.PolicyVersion, Summary: e.Summary, Evidence: e.Evidence, OpenedBy: e.OpenedBy, Owner: e.Owner,
 		DueAt: timestamp(e.DueAt), Overdue: e.Overdue, CreatedAt: timestamp(e.CreatedAt), ClosedAt: optionalTime(e.ClosedAt),
 		ClosedBy: e.ClosedBy, DecidedBy: e.DecidedBy, Note: e.Note,

@@ -61,7 +61,8 @@ func eventLabel(result operations.Heeded, err error) string {
 	switch {
 	case err == nil:
 		return string(result)
-	case errors.As(err, &refused), errors.Is(err, operations.ErrEventUnsigned), errors.Is(err, operations.ErrEventMalformed):
+	case errors.As(err, &refused),
+		errors.Is(err, operations.ErrEventUnsigned), errors.Is(err, operations.ErrEventMalformed):
 		return "refused"
 	}
 	return "failed"

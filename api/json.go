@@ -23,14 +23,15 @@ var (
 	errDuplicateName = malformed("A member of the body occurs twice.")
 	errUnknownName   = malformed("The body has an unknown member; names are case-sensitive.")
 	errWrongType     = malformed("A value of the body has the wrong type.")
-	errNotInteger    = malformed("A value of the body has the wrong type: it must be an integer without fraction or exponent.")
-	errNotText       = malformed("A value of the body has the wrong type: it must be a text.")
-	errNotBool       = malformed("A value of the body has the wrong type: it must be true or false.")
-	errNotList       = malformed("A value of the body has the wrong type: it must be a list.")
-	errNotMembers    = malformed("A value of the body has the wrong type: it must be an object.")
-	errNUL           = malformed("A text of the body contains the character NUL.")
-	errTruncated     = malformed("The body did not arrive completely.")
-	errQuery         = malformed("The query is not well-formed.")
+	errNotInteger    = malformed("A value of the body has the wrong type: " +
+		"it must be an integer without fraction or exponent.")
+	errNotText    = malformed("A value of the body has the wrong type: it must be a text.")
+	errNotBool    = malformed("A value of the body has the wrong type: it must be true or false.")
+	errNotList    = malformed("A value of the body has the wrong type: it must be a list.")
+	errNotMembers = malformed("A value of the body has the wrong type: it must be an object.")
+	errNUL        = malformed("A text of the body contains the character NUL.")
+	errTruncated  = malformed("The body did not arrive completely.")
+	errQuery      = malformed("The query is not well-formed.")
 )
 
 // malformed is the refusal of what can not be read; it says what is wrong without repeating what was sent.
@@ -60,8 +61,8 @@ func isPrintable(s string) bool {
 
 var strict = json.JoinOptions(json.RejectUnknownMembers(true))
 
-// decode takes body as exactly one object of type T. An unknown, duplicate or differently cased member, trailing data, a
-// wrong type, invalid UTF-8 and NUL are refused; null is an absent member.
+// decode takes body as exactly one object of type T. An unknown, duplicate or differently cased member, trailing data,
+// a wrong type, invalid UTF-8 and NUL are refused; null is an absent member.
 func decode[T any](body []byte) (T, error) {
 	var v, none T
 	if hasNUL(body) {

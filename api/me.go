@@ -31,7 +31,7 @@ func (s *server) caller(ctx context.Context, keyID string) (caller, error) {
 
 func showCaller(c caller) reply {
 	return reply{status: http.StatusOK, body: &me{
-		TenantID: c.key.TenantID, RequireAuthorization: c.tenant.RequireAuthorization, KeyID: c.key.KeyID, Scopes: c.key.Scopes,
-		ExpiresAt: optionalTime(c.key.ExpiresAt),
+		TenantID: c.key.TenantID, RequireAuthorization: c.tenant.RequireAuthorization, KeyID: c.key.KeyID,
+		Scopes: c.key.Scopes, ExpiresAt: optionalTime(c.key.ExpiresAt),
 	}}
 }

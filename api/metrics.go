@@ -23,8 +23,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refundd_http_requests_total",
-			Help: "Requests by route, class of the status (2xx, …), code of the answer (a problem's, or ok) and the retrying " +
-				"layer that made the attempt.",
+			Help: "Requests by route, class of the status (2xx, …), code of the answer (a problem's, or ok) and the " +
+				"retrying layer that made the attempt.",
 		}, []string{"route", "method", "class", "code", "layer"}),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "refundd_http_request_duration_seconds",
@@ -41,8 +41,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		}, []string{"layer", "attempt"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refundd_provider_events_total",
-			Help: "Events that providers announced, by what became of them: applied (a refund moved), unchanged, not_ours, refused " +
-				"(unsigned, malformed, too large), or failed: not heeded because of us, and to be sent again.",
+			Help: "Events that providers announced, by what became of them: applied (a refund moved), unchanged, not_ours, " +
+				"refused (unsigned, malformed, too large), or failed: not heeded because of us, and to be sent again.",
 		}, []string{"provider", "result"}),
 	}
 	if r == nil {

@@ -51,8 +51,9 @@ type customer struct {
 func orderOf(o operations.Order) order {
 	return order{
 		OrderID: o.OrderID, Currency: o.Currency, CapturedCents: o.CapturedCents, RefundedCents: o.RefundedCents,
-		HeldCents: o.HeldCents, RefundableCents: o.RefundableCents(), OverRefundedCents: o.OverRefundedCents, Provider: providerName(o.Provider),
-		ProviderPaymentRef: o.ProviderPaymentRef, ProviderAccount: o.ProviderAccount, Customer: customer(o.Customer), CreatedAt: timestamp(o.CreatedAt),
+		HeldCents: o.HeldCents, RefundableCents: o.RefundableCents(), OverRefundedCents: o.OverRefundedCents,
+		Provider: providerName(o.Provider), ProviderPaymentRef: o.ProviderPaymentRef, ProviderAccount: o.ProviderAccount,
+		Customer: customer(o.Customer), CreatedAt: timestamp(o.CreatedAt),
 	}
 }
 

@@ -115,8 +115,8 @@ func classify(err error) (string, *rejection) {
 }
 
 // moneyMoved never says more than was read. What api itself refuses left the operation's row unread; what the engine
-// refuses was decided on that row, which comes along where there is one. A code whose row of the table says unknown stays
-// at that: while somebody else works on the operation, its row may tell something else by now.
+// refuses was decided on that row, which comes along where there is one. A code whose row of the table says unknown
+// stays at that: while somebody else works on the operation, its row may tell something else by now.
 func (x *exchange) moneyMoved(code string, err error) operations.MoneyMoved {
 	var own *rejection
 	var refusal *operations.Refusal

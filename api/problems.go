@@ -115,7 +115,8 @@ var kinds = map[string]kind{
 	"resolution_conflict": {422, false, unknown, nextEscalate, 0, "Resolution conflict",
 		"The refund does not wait for this resolution; read the refund."},
 	"escalation_not_approvable": {422, false, no, nextEscalate, 0, "Escalation not approvable",
-		"This decision does not fit the escalation: it is no open request, the order cannot cover it, or the key is the requester's."},
+		"This decision does not fit the escalation: it is no open request, the order cannot cover it, " +
+			"or the key is the requester's."},
 	"too_many_webhook_endpoints": {422, false, no, nextFix, 0, "Too many webhook endpoints",
 		"The tenant has as many webhook endpoints as it may have; delete one first."},
 	codeRateLimited: {429, true, unknown, nextRetry, 1, "Rate limited",

@@ -102,8 +102,8 @@ func newPanicError(v any) *panicError {
 
 func (e *panicError) Error() string { return "panic" }
 
-// appendCause adds an error in its safe form: the acts that our own code wrapped it with, and of what it wraps the type and
-// SQLSTATE. Other texts may quote a connection string, a provider or a caller, and stay out.
+// appendCause adds an error in its safe form: the acts that our own code wrapped it with, and of what it wraps the type
+// and SQLSTATE. Other texts may quote a connection string, a provider or a caller, and stay out.
 func appendCause(attrs []slog.Attr, err error) []slog.Attr {
 	var panicked *panicError
 	if errors.As(err, &panicked) {

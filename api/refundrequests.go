@@ -106,8 +106,9 @@ func (s *server) decide(ctx context.Context, w wish) (escalations.Answer, error)
 
 func showDecision(a escalations.Answer) reply {
 	shown := decision{
-		Decision: "escalated", Replayed: a.Replayed, Preview: a.Preview, CaseID: a.CaseID, OrderID: a.OrderID, AmountCents: a.AmountCents,
-		Currency: a.Currency, Rule: optional(a.Rule), Trigger: optional(string(a.Trigger)), Queue: optional(a.Queue),
+		Decision: "escalated", Replayed: a.Replayed, Preview: a.Preview, CaseID: a.CaseID, OrderID: a.OrderID,
+		AmountCents: a.AmountCents, Currency: a.Currency, Rule: optional(a.Rule),
+		Trigger: optional(string(a.Trigger)), Queue: optional(a.Queue),
 		PolicyVersion: a.PolicyVersion, OperationID: a.OperationID, NextAction: nextWait,
 	}
 	if a.Approved || a.OperationID != nil {

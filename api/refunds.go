@@ -51,8 +51,8 @@ const pollSeconds = 2
 
 func refundOf(o operations.Operation) refund {
 	shown := refund{
-		OperationID: o.OperationID, RefundID: o.RefundID, OrderID: o.OrderID, AmountCents: o.AmountCents, Currency: o.Currency,
-		Reason: o.Reason, Metadata: o.Metadata, State: o.State, MoneyMoved: o.State.MoneyMoved(),
+		OperationID: o.OperationID, RefundID: o.RefundID, OrderID: o.OrderID, AmountCents: o.AmountCents,
+		Currency: o.Currency, Reason: o.Reason, Metadata: o.Metadata, State: o.State, MoneyMoved: o.State.MoneyMoved(),
 		Provider: providerName(o.Provider), ProviderRefundID: o.ProviderRefundID, FailureCode: o.FailureCode,
 		CreatedAt: timestamp(o.CreatedAt), SettledAt: optionalTime(o.SettledAt), NextAction: nextNone,
 	}
@@ -90,7 +90,8 @@ func readSubmission(in *input) operations.Request {
 	}
 }
 
-// showReceipt answers 201 for what this call did, 200 for what an earlier one did, and 202 while the outcome is unknown.
+// showReceipt answers 201 for what this call did, 200 for what an earlier one did, and 202 while the outcome is
+// unknown.
 func showReceipt(r operations.Receipt) reply {
 	shown := receipt{refund: refundOf(r.Operation), Status: r.Status, Replayed: r.Replayed}
 	rep := reply{
@@ -135,7 +136,8 @@ type refundQuery struct {
 }
 
 func readRefundQuery(in *input) refundQuery {
-	q := in.query("order_id", "state", "provider_refund_id", "diagnostic_ref", "limit", "cursor", "created_after", "created_before")
+	q := in.query("order_id", "state", "provider_refund_id", "diagnostic_ref",
+		"limit", "cursor", "created_after", "created_before")
 	query := refundQuery{tenantID: in.tenant(), page: in.page(q)}
 	if id, ok := q["order_id"]; ok {
 		in.blame("query:order_id", orderIDFault(id))

@@ -7,7 +7,8 @@ import (
 	"refundd/reconcile"
 )
 
-// run is a run of reconciliation on the wire: it counts the refunds of the whole service, and tells nothing else of them.
+// run is a run of reconciliation on the wire: it counts the refunds of the whole service, and tells nothing else of
+// them.
 type run struct {
 	RunID                string     `json:"run_id"`
 	StartedAt            timestamp  `json:"started_at"`

@@ -12,8 +12,8 @@ import (
 
 const totalsPath = "/v1/refund-totals"
 
-// total is how many refunds are in one state and currency on the wire, and their sum: an integer that may be larger than that of
-// one refund.
+// total is how many refunds are in one state and currency on the wire, and their sum: an integer that may be larger
+// than that of one refund.
 type total struct {
 	State       operations.State `json:"state"`
 	Currency    string           `json:"currency"`

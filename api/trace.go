@@ -9,8 +9,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// beginSpan begins the request's span, in its caller's trace where it names one; probes have none. What else a caller adds
-// to its traceparent (tracestate, baggage) may hold anything and is not taken.
+// beginSpan begins the request's span, in its caller's trace where it names one; probes have none. What else a caller
+// adds to its traceparent (tracestate, baggage) may hold anything and is not taken.
 func (x *exchange) beginSpan() {
 	if x.match.route != nil && x.match.route.scope == public && x.r.Method != http.MethodPost {
 		return

@@ -1,11 +1,11 @@
 // Package halfclose tells a client that has finished sending from one that has left.
 //
-// Both look alike: the peer's FIN arrives, and net/http ends the request's context. Its promise: a client that shut down its
-// sending side (shutdown(SHUT_WR)) after a request gets its answer; one that closed its connection still ends its request,
-// within the round trips that it takes to know.
+// Both look alike: the peer's FIN arrives, and net/http ends the request's context. Its promise: a client that shut
+// down its sending side (shutdown(SHUT_WR)) after a request gets its answer; one that closed its connection still ends
+// its request, within the round trips that it takes to know.
 //
-// How it is known: whoever has left answers data with a reset. Every HTTP/1 answer begins with the same bytes, so these are
-// sent early, one at a time, and taken off the answer later: who still reads sees an answer like any other.
+// How it is known: whoever has left answers data with a reset. Every HTTP/1 answer begins with the same bytes, so these
+// are sent early, one at a time, and taken off the answer later: who still reads sees an answer like any other.
 package halfclose
 
 import (
@@ -27,8 +27,8 @@ const (
 var waits = [len(beginning)]time.Duration{0, 30 * time.Millisecond, 120 * time.Millisecond, 500 * time.Millisecond,
 	2 * time.Second, 6 * time.Second, 15 * time.Second}
 
-// Listener wraps the connections of l for a server of net/http that sets a read deadline for every request's header. Those
-// that are not TCP stay as they are.
+// Listener wraps the connections of l for a server of net/http that sets a read deadline for every request's header.
+// Those that are not TCP stay as they are.
 func Listener(l net.Listener) net.Listener { return listener{l} }
 
 type listener struct{ net.Listener }
@@ -56,8 +56,8 @@ type conn struct {
 // CloseWrite is what net/http ends with where it did not read all that was sent.
 func (c *conn) CloseWrite() error { return c.tcp.CloseWrite() }
 
-// Read is net/http's. While a handler runs it waits in a Read of a single byte without a deadline: for the next request, or
-// for the client to leave. No other read of it is like that.
+// Read is net/http's. While a handler runs it waits in a Read of a single byte without a deadline: for the next
+// request, or for the client to leave. No other read of it is like that.
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if len(p) == 1 && n == 0 && errors.Is(err, io.EOF) && !c.awaitsRequest() {

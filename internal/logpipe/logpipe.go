@@ -1,8 +1,8 @@
 // Package logpipe lets a process write its log without ever waiting for whoever reads it.
 //
-// Its promise: Write returns at once, whether the reader reads, stalls or has gone. What waits for the reader is kept up to a
-// bound; lines beyond it, and lines that could not be written, are lost whole, are counted, and the reader is told how many
-// once it reads again. Lines are written in their order, many at once where many wait.
+// Its promise: Write returns at once, whether the reader reads, stalls or has gone. What waits for the reader is kept
+// up to a bound; lines beyond it, and lines that could not be written, are lost whole, are counted, and the reader is
+// told how many once it reads again. Lines are written in their order, many at once where many wait.
 package logpipe
 
 import (
@@ -21,7 +21,8 @@ type Options struct {
 
 const defaultSize = 2 << 20
 
-// Writer is an io.Writer in front of another one, which may block or fail. Every Write is one line or several whole ones.
+// Writer is an io.Writer in front of another one, which may block or fail. Every Write is one line or several whole
+// ones.
 type Writer struct {
 	to      io.Writer
 	options Options
@@ -65,7 +66,8 @@ func (w *Writer) Write(lines []byte) (int, error) {
 // Lost is how many lines no reader will see.
 func (w *Writer) Lost() uint64 { return w.lost.Load() }
 
-// Close writes what waits, for up to limit, and reports whether all of it was written. What is written afterwards is lost.
+// Close writes what waits, for up to limit, and reports whether all of it was written. What is written afterwards is
+// lost.
 func (w *Writer) Close(limit time.Duration) bool {
 	w.mu.Lock()
 	w.closed = true
@@ -105,8 +107,8 @@ func (w *Writer) run() {
 	}
 }
 
-// deliver writes a batch, and behind it how many lines were lost since the reader was last told. It reports whether anything
-// was said.
+// deliver writes a batch, and behind it how many lines were lost since the reader was last told. It reports whether
+// anything was said.
 func (w *Writer) deliver(batch []byte) bool {
 	own := count(batch)
 	lost := w.lost.Load()
