@@ -33,7 +33,7 @@ func TestCron_ItsLinesWorkInAnEmptyEnvironment(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o700); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		return path

@@ -286,6 +286,38 @@ func TestPrimaryKilledTwice_UnderLoad(t *testing.T) {
 	p.settled(tenant, c)
 }
 
+// TestPrimaryPartitioned_UnderLoad: the primary is alive, and nobody reaches it any more: connections to it are taken and stay silent.
+// It is fenced off (killed) before its network is back, as any cluster manager does.
+func TestPrimaryPartitioned_UnderLoad(t *testing.T) {
+	p, a, b := newPair(t)
+	tenant := p.open()
+	p.synchronous(true)
+	p.Servers = []*harness.Server{harness.Serve(t, p.url(p.DB.ServiceURL), p.Flags...), harness.Serve(t, p.url(p.DB.ServiceURL), p.Flags...)}
+	c := call(t, 8, func(i int) harness.Client { return tenant.At(i) })
+	c.await(100)
+	cut := time.Now()
+	nodes.Freeze(a.PID())
+	p.turnTo(b)
+	promoted := time.Now()
+	p.synchronous(false)
+	c.await(100)
+	_, first := c.acknowledged(promoted)
+	t.Logf("A cut off: refunds again %v later, %v after the promotion", first.Sub(cut).Round(time.Millisecond), first.Sub(promoted).Round(time.Millisecond))
+	if first.Sub(promoted) > 30*time.Second {
+		t.Errorf("it takes %v", first.Sub(promoted))
+	}
+	if err := a.Kill(); err != nil {
+		t.Error(err)
+	}
+	c.end()
+	n, _ := c.acknowledged(time.Now())
+	if lost := p.missing(tenant, c); len(lost) > 0 {
+		t.Errorf("%d of %d acknowledged refunds are lost: %v", len(lost), n, lost[:min(5, len(lost))])
+	}
+	t.Logf("%d refunds acknowledged, none lost; %d exchanges failed meanwhile", n, c.failed.Load())
+	p.settled(tenant, c)
+}
+
 // TestAsynchronousStandby_LosesCommits_AfterRestoreMends: what the standby never had is gone; what the provider executed of it is
 // found there, and not executed again, though the provider has forgotten its keys.
 func TestAsynchronousStandby_LosesCommits_AfterRestoreMends(t *testing.T) {

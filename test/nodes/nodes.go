@@ -140,18 +140,28 @@ func (n *Node) Cut(t testing.TB) {
 	}
 }
 
-// Kill ends all of its processes at once, as a machine that loses its power. Each of them leads a group of its own.
+// Kill ends all of its processes at once, as a machine that loses its power.
 func (n *Node) Kill() {
-	pid := n.server.Process.Pid
-	_ = syscall.Kill(pid, syscall.SIGSTOP) // no more children
+	Freeze(n.server.Process.Pid) // no more children
+	signalAll(n.server.Process.Pid, syscall.SIGKILL)
+	<-n.ended
+}
+
+// Freeze stops a server and all of its processes where they stand: to everybody else, a machine behind a network that is gone.
+func Freeze(pid int) {
+	_ = syscall.Kill(pid, syscall.SIGSTOP)
+	signalAll(pid, syscall.SIGSTOP)
+}
+
+// signalAll reaches the server and its children, each of which leads a group of its own.
+func signalAll(pid int, sig syscall.Signal) {
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	for child := range strings.FieldsSeq(string(children)) {
 		if id, err := strconv.Atoi(child); err == nil {
-			_ = syscall.Kill(id, syscall.SIGKILL)
+			_ = syscall.Kill(id, sig)
 		}
 	}
-	_ = syscall.Kill(pid, syscall.SIGKILL)
-	<-n.ended
+	_ = syscall.Kill(pid, sig)
 }
 
 // AtPort is a database URL on another port of this machine.
