@@ -74,7 +74,10 @@ func ReadLines(r io.Reader) (*Lines, error) {
 		return nil, fmt.Errorf("%w: it has no header: the first line names the columns %s", ErrFile, strings.Join(columns, ", "))
 	}
 	l.have = len(header)
-	return l, l.place(header)
+	if err := l.place(header); err != nil {
+		return nil, err
+	}
+	return l, nil
 }
 
 // place finds the columns.

@@ -58,7 +58,7 @@ func TestAnswers_AreTakenByTheirStatusAlone(t *testing.T) {
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
 	defer other.Close()
 	raw := func(answer string) string {
-		listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test's
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestAnswers_ThatTakeTooLong(t *testing.T) {
 // resolving answers every question for addresses with the next ones of a list, and the last ones for ever.
 func resolving(t *testing.T, answers ...[]netip.Addr) *net.Resolver {
 	t.Helper()
-	server, err := net.ListenPacket("udp", "127.0.0.1:0") //nolint:noctx // a test's
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func TestEndpoints_ThatHangDelayNoOther(t *testing.T) {
 func TestEndpoints_ThatFailAreTriedWithOneMessage(t *testing.T) {
 	t.Parallel()
 	b := newBundle(t)
-	var back chan struct{} = make(chan struct{})
+	back := make(chan struct{})
 	r := newReceiver(t, func(got, int) int {
 		select {
 		case <-back:

@@ -39,7 +39,8 @@ func (c *Courier) plan(ctx context.Context, tx pgx.Tx, l lease, t target) (round
 			return r, err
 		}
 	}
-	return r, c.addFresh(&r, t, fresh)
+	err := c.addFresh(&r, t, fresh)
+	return r, err
 }
 
 // addFresh takes fresh events in their order, up to the first one that has to wait for this round.
