@@ -52,6 +52,7 @@ func TestProcessRefund_TellsEveryProblemOfTheService(t *testing.T) {
 	unsaid := []string{ // which no call of a tool can meet
 		"not_found", "idempotency_key_required", "method_not_allowed", "request_too_large", "unsupported_media_type", "order_immutable",
 		"payment_already_registered", "already_executed", "escalation_not_approvable", "provider_disagrees", "resolution_conflict",
+		"webhook_signature_invalid", "too_many_webhook_endpoints",
 	}
 	for code, advice := range harness.Problems {
 		t.Run(code, func(t *testing.T) {

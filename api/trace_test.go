@@ -46,7 +46,6 @@ func TestTrace_OfARefund_ShowsItsRoad(t *testing.T) {
 	}
 	want := map[string]int{
 		"caller > POST /v1/refunds":            1,
-		"POST /v1/refunds > batch of reads":    1,
 		"POST /v1/refunds > batch of refunds":  1,
 		"POST /v1/refunds > provider refund":   1,
 		"POST /v1/refunds > batch of outcomes": 1,

@@ -101,11 +101,14 @@ func (p *provoked) meet(o operation, s *harness.Server, c harness.Client, r harn
 
 // elsewhere tells the errors that only a provider, a full queue or a broken process brings about: other tests meet them.
 func elsewhere(method, path string, code any) bool {
+	if path == "/v1/webhooks/stripe" || method == http.MethodPut && path == "/v1/orders/{order_id}" && code == "currency_mismatch" {
+		return true // they need Stripe
+	}
 	switch code {
 	case "operation_in_progress", "refund_declined", "operation_needs_attention", "provider_disagrees":
 		return true // they need a provider
 	case "provider_unavailable":
-		return strings.HasSuffix(path, "/resolve")
+		return strings.HasSuffix(path, "/resolve") || method == http.MethodPut // of an order whose payment is to be read
 	case "overloaded":
 		return path != "/v1/refunds" || method != http.MethodPost // only refunds wait in a queue
 	case "internal":

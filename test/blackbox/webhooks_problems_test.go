@@ -54,7 +54,9 @@ func loadWebhooks(t *testing.T, tenant *harness.Tenant) {
 func (p *provoked) refusedWebhook(o operation, s *harness.Server, c harness.Client) {
 	at := func(path string) operation { other := o; other.example = path; return other }
 	if strings.Contains(o.path, "{endpoint_id}") || strings.Contains(o.path, "{event_id}") {
-		p.meet(o, s, c, at(strings.Replace(o.example, "000000000001", "x", 1)).request(), "invalid_request")
+		bad := at(strings.Replace(o.example, "000000000001", "x", 1)).request()
+		bad.Valid = false
+		p.meet(o, s, c, bad, "invalid_request")
 		p.meet(o, s, c, at(strings.Replace(o.example, "000000000001", "000000000009", 1)).request(), "not_found")
 	}
 	if o.method+o.path == "POST/v1/webhook-endpoints" {
