@@ -58,7 +58,7 @@ func (f *forgetful) acts() []forgottenAct {
 	return []forgottenAct{
 		{"refund", "new-refund", refund("new-refund", "P"), []string{"processed", "already_processed"}},
 		{"refund at a provider", "new-at-provider", refund("new-at-provider", "at-provider"),
-			[]string{"processed", "already_processed"}},
+			[]string{"processed", "already_processed", "operation_in_progress"}}, // reserved unheard: its lease lives on
 		{"replay", "to-replay", refund("to-replay", "P"), []string{"already_processed"}},
 		{"approve", "new-approval", func() harness.Answer {
 			return c.Put(harness.AuthorizationPath("new-approval"),
