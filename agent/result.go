@@ -105,6 +105,9 @@ var (
 
 // shaped is an answer in words of the tools' own: whoever answered for the service may have said anything.
 func (r Result) shaped() Result {
+	if r.ask != nil { // no answer yet, but a question of our own
+		return r
+	}
 	if !slices.Contains(statuses, r.Status) {
 		r = broken()
 		r.cause = "the service answers with an unknown status"
