@@ -65,8 +65,10 @@ func TestSubmitUnderFaults(t *testing.T) {
 		b.order("Q", 10000)
 		g := b.gate()
 		var stuck, moving []<-chan outcome
+		var asked []operations.Request
 		for i := range 5 {
-			stuck = append(stuck, b.start(t.Context(), b.approve(fmt.Sprintf("P-%d", i), "P", 10)))
+			asked = append(asked, b.approve(fmt.Sprintf("P-%d", i), "P", 10))
+			stuck = append(stuck, b.start(t.Context(), asked[i]))
 			moving = append(moving, b.start(t.Context(), b.approve(fmt.Sprintf("Q-%d", i), "Q", 10)))
 			b.until("both wait", func() bool { return b.Waiting() == 2*(i+1) })
 		}
@@ -77,9 +79,13 @@ func TestSubmitUnderFaults(t *testing.T) {
 			expect(t, wait(t, done), operations.StatusProcessed)
 		}
 		expectErr(t, wait(t, stuck[0]), operations.ErrDatabaseUnavailable)
-		holder.commit() // those who have waited less wait on
-		for _, done := range stuck[1:] {
-			expect(t, wait(t, done), operations.StatusProcessed)
+		holder.commit() // those who have waited less wait on; those who shared the wait are told the same, and try again
+		for i, done := range stuck[1:] {
+			got := wait(t, done)
+			if errors.Is(got.err, operations.ErrDatabaseUnavailable) {
+				got = wait(t, b.start(t.Context(), asked[i+1]))
+			}
+			expect(t, got, operations.StatusProcessed)
 		}
 		if p, q := b.moved("P"), b.moved("Q"); p != 40 || q != 50 {
 			t.Errorf("moved %d and %d, want 40 and 50", p, q)
