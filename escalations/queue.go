@@ -2,15 +2,13 @@ package escalations
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"refundd/internal/pages"
 	"refundd/internal/pgtx"
 	"refundd/operations"
 )
@@ -182,40 +180,29 @@ type Filter struct {
 
 // List returns a page of cases, newest first (their ids are UUIDv7), and the next page's cursor, empty at the end.
 func (d *Desk) List(ctx context.Context, tenantID string, f Filter, p operations.Page) ([]Escalation, string, error) {
-	where, args := `e.tenant_id = $1`, []any{tenantID, p.Limit + 1}
-	add := func(condition string, value any) {
-		args = append(args, value)
-		where += " AND " + strings.Replace(condition, "?", fmt.Sprintf("$%d", len(args)), 1)
-	}
+	w := pages.Where{Args: []any{tenantID, p.Limit + 1}}
+	w.And("e.tenant_id = $1")
 	if f.Queue != nil {
-		add("e.queue = ?", *f.Queue)
+		w.And("e.queue = ?", *f.Queue)
 	}
 	if f.State != nil {
-		add("e.state = ?", *f.State)
+		w.And("e.state = ?", *f.State)
 	}
-	if p.CreatedAfter != nil {
-		add("e.created_at > ?", *p.CreatedAfter)
-	}
-	if p.CreatedBefore != nil {
-		add("e.created_at < ?", *p.CreatedBefore)
-	}
+	w.Between("e.created_at", p.CreatedAfter, p.CreatedBefore)
 	if p.Cursor != "" {
-		last, err := base64.RawURLEncoding.DecodeString(p.Cursor)
-		if err != nil || uuid.Validate(string(last)) != nil {
+		last, ok := pages.IDOf(p.Cursor)
+		if !ok {
 			return nil, "", operations.ErrInvalidCursor
 		}
-		add("e.escalation_id < ?::text::uuid", string(last))
+		w.And("e.escalation_id < ?::text::uuid", last)
 	}
 	found, err := pgtx.InTx(ctx, d.pool, func(tx *pgtx.Tx) ([]Escalation, error) {
-		return collect(tx.Query(ctx, `SELECT `+escalationColumns+` FROM escalations e WHERE `+where+`
-			ORDER BY e.escalation_id DESC LIMIT $2`, args...))
+		return collect(tx.Query(ctx, `SELECT `+escalationColumns+` FROM escalations e WHERE `+w.String()+`
+			ORDER BY e.escalation_id DESC LIMIT $2`, w.Args...))
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("list escalations: %w", err)
 	}
-	if len(found) <= p.Limit {
-		return found, "", nil
-	}
-	found = found[:p.Limit]
-	return found, base64.RawURLEncoding.EncodeToString([]byte(found[p.Limit-1].ID)), nil
+	page, next := pages.Cut(found, p.Limit, func(e Escalation) string { return pages.CursorOf(e.ID) })
+	return page, next, nil
 }

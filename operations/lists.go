@@ -12,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"refundd/internal/pages"
 )
 
 // MaxMatches is how many matches a search by customer or case may have before it answers ErrTooManyMatches instead.
@@ -98,78 +100,47 @@ const (
 	maxMicros = 253402300799999999
 )
 
-// nextPage cuts the row that was read beyond the limit, and answers the cursor of the page after: empty at the end.
-func nextPage[T any](rows []T, limit int, key func(T) cursor) ([]T, string) {
-	if len(rows) <= limit {
-		return rows, ""
-	}
-	rows = rows[:limit]
-	return rows, key(rows[limit-1]).encode()
-}
-
-// where collects the conditions of a list: only those that are asked for, so that each shape of list finds its index.
-type where struct {
-	conditions []string
-	args       []any
-}
-
-// and adds a condition; each ? in it stands for the next argument.
-func (w *where) and(condition string, args ...any) {
-	for _, a := range args {
-		w.args = append(w.args, a)
-		condition = strings.Replace(condition, "?", fmt.Sprintf("$%d", len(w.args)), 1)
-	}
-	w.conditions = append(w.conditions, condition)
-}
-
-func (w *where) String() string { return strings.Join(w.conditions, " AND ") }
-
 // Refunds lists refunds, newest first, and answers the next page's cursor, empty at the end.
 func (e *Engine) Refunds(ctx context.Context, tenantID string, f RefundFilter, p Page) ([]Operation, string, error) {
 	from, err := decodeCursor(p.Cursor)
 	if err != nil {
 		return nil, "", err
 	}
-	var w where
-	w.and(`o.tenant_id = ?`, tenantID)
-	w.and(`o.state <> 'revoked'`)
+	var w pages.Where
+	w.And(`o.tenant_id = ?`, tenantID)
+	w.And(`o.state <> 'revoked'`)
 	if f.OrderID != nil {
-		w.and(`o.order_id = ?`, *f.OrderID)
+		w.And(`o.order_id = ?`, *f.OrderID)
 	}
 	if f.State != nil {
-		w.and(`o.state = ?`, *f.State)
+		w.And(`o.state = ?`, *f.State)
 		if *f.State != StateSucceeded {
-			w.and(`o.state <> 'succeeded'`) // says to the planner that the index of the other states has them all
+			w.And(`o.state <> 'succeeded'`) // says to the planner that the index of the other states has them all
 		}
 	}
 	if f.ProviderRefundID != nil {
-		w.and(`o.provider = ANY (?::text[])`, f.Providers)
-		w.and(`o.provider_refund_id = ?`, *f.ProviderRefundID)
+		w.And(`o.provider = ANY (?::text[])`, f.Providers)
+		w.And(`o.provider_refund_id = ?`, *f.ProviderRefundID)
 	}
 	if f.Ref != nil {
-		w.and(`o.operation_id IN (
+		w.And(`o.operation_id IN (
 			SELECT e.operation_id FROM operation_events e
 			WHERE e.tenant_id = ? AND e.detail ->> 'diagnostic_ref' = ?)`, tenantID, *f.Ref)
 	}
-	if p.CreatedAfter != nil {
-		w.and(`o.created_at > ?`, *p.CreatedAfter)
-	}
-	if p.CreatedBefore != nil {
-		w.and(`o.created_at < ?`, *p.CreatedBefore)
-	}
+	w.Between(`o.created_at`, p.CreatedAfter, p.CreatedBefore)
 	if from != nil {
-		w.and(`(o.created_at, o.operation_id) < (?, ?)`, from.at, from.id)
+		w.And(`(o.created_at, o.operation_id) < (?, ?)`, from.at, from.id)
 	}
 	var found []listed
 	err = e.query(ctx, func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, scanListed)
 		return err
 	}, fmt.Sprintf(`SELECT %s, o.created_at FROM refund_operations o WHERE %s ORDER BY o.created_at DESC, o.operation_id DESC LIMIT %d`,
-		operationColumns, &w, p.Limit+1), w.args...)
+		operationColumns, &w, p.Limit+1), w.Args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list refunds: %w", err)
 	}
-	page, next := nextPage(found, p.Limit, func(l listed) cursor { return cursor{l.at, l.OperationID} })
+	page, next := pages.Cut(found, p.Limit, func(l listed) string { return cursor{l.at, l.OperationID}.encode() })
 	operations := make([]Operation, len(page))
 	for i, l := range page {
 		operations[i] = l.Operation

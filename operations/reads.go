@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"refundd/internal/pages"
 	"refundd/internal/pgtx"
 	"refundd/ledger"
 )
@@ -89,30 +90,25 @@ func (e *Engine) Timeline(ctx context.Context, tenantID, operationID string, p P
 	if err != nil {
 		return nil, "", err
 	}
-	w := where{args: []any{tenantID, operationID}}
-	w.and(`true`)
-	if p.CreatedAfter != nil {
-		w.and(`t.at > ?`, *p.CreatedAfter)
-	}
-	if p.CreatedBefore != nil {
-		w.and(`t.at < ?`, *p.CreatedBefore)
-	}
+	w := pages.Where{Args: []any{tenantID, operationID}}
+	w.And(`true`)
+	w.Between(`t.at`, p.CreatedAfter, p.CreatedBefore)
 	if from != nil {
 		source, seq, err := from.entry()
 		if err != nil {
 			return nil, "", err
 		}
-		w.and(`(t.at, t.source, t.seq) > (?, ?::int, ?::bigint)`, from.at, source, seq)
+		w.And(`(t.at, t.source, t.seq) > (?, ?::int, ?::bigint)`, from.at, source, seq)
 	}
 	var found []placed
 	err = e.query(ctx, func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, scanPlaced)
 		return err
-	}, fmt.Sprintf(timelineQuery, &w, p.Limit+1), w.args...)
+	}, fmt.Sprintf(timelineQuery, &w, p.Limit+1), w.Args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list timeline: %w", err)
 	}
-	page, next := nextPage(found, p.Limit, placed.cursor)
+	page, next := pages.Cut(found, p.Limit, func(f placed) string { return f.cursor().encode() })
 	entries := make([]TimelineEntry, len(page))
 	for i, f := range page {
 		entries[i] = f.entry(tenantID, operationID)

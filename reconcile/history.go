@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"refundd/internal/pages"
 	"refundd/internal/pgtx"
 	"refundd/operations"
 )
@@ -59,11 +59,10 @@ func NewHistory(pool *pgxpool.Pool) (*History, error) {
 
 // Runs lists runs, newest first (their ids are UUIDv7), and returns the next page's cursor, empty at the end.
 func (h *History) Runs(ctx context.Context, p operations.Page) ([]Run, string, error) {
-	rows, next, err := newestFirst(ctx, h.pool, p, func(r Run) uuid.UUID { return r.RunID }, `
+	rows, next, err := newestFirst(ctx, h.pool, p, `
 		SELECT run_id, started_at, finished_at, dry_run, claimed, succeeded, failed, pending, resent, needs_attention, still_unknown,
 			oldest_unknown_seconds, errors, duration_ms, error IS NOT NULL OR errors > 0 AS flawed
-		FROM reconciliation_runs
-		WHERE ($1::uuid IS NULL OR run_id < $1) AND started_at > $2 AND started_at < $3 ORDER BY run_id DESC LIMIT $4`)
+		FROM reconciliation_runs`, "run_id", func(r Run) uuid.UUID { return r.RunID })
 	if err != nil {
 		return nil, "", fmt.Errorf("list runs: %w", err)
 	}
@@ -72,10 +71,9 @@ func (h *History) Runs(ctx context.Context, p operations.Page) ([]Run, string, e
 
 // Audits lists audits as Runs lists runs.
 func (h *History) Audits(ctx context.Context, p operations.Page) ([]AuditRecord, string, error) {
-	rows, next, err := newestFirst(ctx, h.pool, p, func(a AuditRecord) uuid.UUID { return a.AuditID }, `
+	rows, next, err := newestFirst(ctx, h.pool, p, `
 		SELECT audit_id, started_at, finished_at, operations, transfers, orders, lies
-		FROM audits
-		WHERE ($1::uuid IS NULL OR audit_id < $1) AND started_at > $2 AND started_at < $3 ORDER BY audit_id DESC LIMIT $4`)
+		FROM audits`, "audit_id", func(a AuditRecord) uuid.UUID { return a.AuditID })
 	if err != nil {
 		return nil, "", fmt.Errorf("list audits: %w", err)
 	}
@@ -83,38 +81,32 @@ func (h *History) Audits(ctx context.Context, p operations.Page) ([]AuditRecord,
 }
 
 // newestFirst reads one page of a list that its own ids sort.
-func newestFirst[T any](ctx context.Context, pool *pgxpool.Pool, p operations.Page, id func(T) uuid.UUID, sql string) ([]T, string, error) {
-	var last *uuid.UUID
+func newestFirst[T any](
+	ctx context.Context, pool *pgxpool.Pool, p operations.Page, sql, id string, idOf func(T) uuid.UUID,
+) ([]T, string, error) {
+	w := pages.Where{Args: []any{p.Limit + 1}}
+	w.And("true")
 	if p.Cursor != "" {
-		raw, err := base64.RawURLEncoding.DecodeString(p.Cursor)
-		from, err2 := uuid.ParseBytes(raw)
-		if err != nil || err2 != nil || cursorOf(from) != p.Cursor {
+		last, ok := pages.IDOf(p.Cursor)
+		if !ok {
 			return nil, "", operations.ErrInvalidCursor
 		}
-		last = &from
+		w.And(id+" < ?::text::uuid", last)
 	}
-	after, before := "-infinity", "infinity"
-	if p.CreatedAfter != nil {
-		after = p.CreatedAfter.Format(time.RFC3339Nano)
-	}
-	if p.CreatedBefore != nil {
-		before = p.CreatedBefore.Format(time.RFC3339Nano)
-	}
+	w.Between("started_at", p.CreatedAfter, p.CreatedBefore)
 	var found []T
 	err := pgtx.Read(ctx, pool, func(b *pgx.Batch) {
-		b.Queue(sql, last, after, before, p.Limit+1).Query(func(rows pgx.Rows) (err error) {
+		b.Queue(sql+` WHERE `+w.String()+` ORDER BY `+id+` DESC LIMIT $1`, w.Args...).Query(func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
 			return err
 		})
 	})
-	if err != nil || len(found) <= p.Limit {
-		return found, "", err
+	if err != nil {
+		return nil, "", err
 	}
-	found = found[:p.Limit]
-	return found, cursorOf(id(found[p.Limit-1])), nil
+	page, next := pages.Cut(found, p.Limit, func(row T) string { return pages.CursorOf(idOf(row).String()) })
+	return page, next, nil
 }
-
-func cursorOf(id uuid.UUID) string { return base64.RawURLEncoding.EncodeToString([]byte(id.String())) }
 
 // RecordAudit keeps that an audit was done just now, how long that took, and what it found.
 func RecordAudit(ctx context.Context, pool *pgxpool.Pool, r Report, took time.Duration) error {

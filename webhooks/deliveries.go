@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"refundd/internal/pages"
 	"refundd/internal/pgtx"
 	"refundd/operations"
 )
@@ -77,17 +78,18 @@ func collectDeliveries(rows pgx.Rows, err error) ([]Delivery, error) {
 func (o *Outbox) Deliveries(ctx context.Context, k EndpointKey, state *DeliveryState, p operations.Page) (
 	[]Delivery, string, error,
 ) {
-	w := where{args: []any{k.TenantID, p.Limit + 1, k.EndpointID}}
+	w := pages.Where{Args: []any{k.TenantID, p.Limit + 1, k.EndpointID}}
+	w.And("d.tenant_id = $1 AND d.endpoint_id = $3::text::uuid")
 	if state != nil {
-		w.and("d.state = ?", string(*state))
+		w.And("d.state = ?", string(*state))
 	}
-	w.created("d", p)
+	w.Between("d.created_at", p.CreatedAfter, p.CreatedBefore)
 	if p.Cursor != "" {
 		before, err := o.place(ctx, k.TenantID, p.Cursor)
 		if err != nil {
 			return nil, "", err
 		}
-		w.and("d.position < ?", before)
+		w.And("d.position < ?", before)
 	}
 	found, err := pgtx.InTx(ctx, o.pool, func(tx *pgtx.Tx) ([]Delivery, error) {
 		if _, err := find(ctx, tx, k); err != nil {
@@ -95,16 +97,13 @@ func (o *Outbox) Deliveries(ctx context.Context, k EndpointKey, state *DeliveryS
 		}
 		return collectDeliveries(tx.Query(ctx, `SELECT `+deliveryColumns+` FROM webhook_deliveries d
 			JOIN webhook_events ev ON ev.tenant_id = d.tenant_id AND ev.position = d.position
-			WHERE d.tenant_id = $1 AND d.endpoint_id = $3::text::uuid`+w.sql+` ORDER BY d.position DESC LIMIT $2`, w.args...))
+			WHERE `+w.String()+` ORDER BY d.position DESC LIMIT $2`, w.Args...))
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("list webhook deliveries: %w", err)
 	}
-	if len(found) <= p.Limit {
-		return found, "", nil
-	}
-	found = found[:p.Limit]
-	return found, cursorOf(found[p.Limit-1].EventID), nil
+	page, next := pages.Cut(found, p.Limit, func(d Delivery) string { return pages.CursorOf(d.EventID) })
+	return page, next, nil
 }
 
 // Redelivery asks for an event to be sent again.

@@ -2,7 +2,6 @@ package webhooks
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"refundd/internal/pages"
 	"refundd/internal/pgtx"
 	"refundd/operations"
 )
@@ -183,37 +183,23 @@ func (o *Outbox) changed(k EndpointKey, what string) {
 
 // Endpoints returns a page of a tenant's endpoints, newest first (their ids are UUIDv7), and the next page's cursor.
 func (o *Outbox) Endpoints(ctx context.Context, tenantID string, p operations.Page) ([]Endpoint, string, error) {
-	w := where{args: []any{tenantID, p.Limit + 1}}
-	w.created("e", p)
+	w := pages.Where{Args: []any{tenantID, p.Limit + 1}}
+	w.And("e.tenant_id = $1 AND e.deleted_at IS NULL")
+	w.Between("e.created_at", p.CreatedAfter, p.CreatedBefore)
 	if p.Cursor != "" {
-		last, err := idOf(p.Cursor)
-		if err != nil {
-			return nil, "", err
+		last, ok := pages.IDOf(p.Cursor)
+		if !ok {
+			return nil, "", operations.ErrInvalidCursor
 		}
-		w.and("e.endpoint_id < ?::text::uuid", last)
+		w.And("e.endpoint_id < ?::text::uuid", last)
 	}
 	found, err := pgtx.InTx(ctx, o.pool, func(tx *pgtx.Tx) ([]Endpoint, error) {
 		return collectEndpoints(tx.Query(ctx, `SELECT `+endpointColumns+` FROM webhook_endpoints e
-			WHERE e.tenant_id = $1 AND e.deleted_at IS NULL`+w.sql+` ORDER BY e.endpoint_id DESC LIMIT $2`, w.args...))
+			WHERE `+w.String()+` ORDER BY e.endpoint_id DESC LIMIT $2`, w.Args...))
 	})
 	if err != nil {
 		return nil, "", fmt.Errorf("list webhook endpoints: %w", err)
 	}
-	if len(found) <= p.Limit {
-		return found, "", nil
-	}
-	found = found[:p.Limit]
-	return found, cursorOf(found[p.Limit-1].ID), nil
-}
-
-// cursorOf is the cursor behind a row, which its id tells.
-func cursorOf(id string) string { return base64.RawURLEncoding.EncodeToString([]byte(id)) }
-
-// idOf reads a cursor back.
-func idOf(cursor string) (string, error) {
-	id, err := base64.RawURLEncoding.DecodeString(cursor)
-	if err != nil || len(id) != len(uuid.Nil.String()) || uuid.Validate(string(id)) != nil {
-		return "", operations.ErrInvalidCursor
-	}
-	return string(id), nil
+	page, next := pages.Cut(found, p.Limit, func(e Endpoint) string { return pages.CursorOf(e.ID) })
+	return page, next, nil
 }

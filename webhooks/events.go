@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"refundd/internal/pages"
 	"refundd/internal/pgtx"
 	"refundd/operations"
 )
@@ -61,17 +62,18 @@ func (o *Outbox) Events(ctx context.Context, tenantID string, f EventFilter, p o
 	if err != nil {
 		return EventPage{}, err
 	}
-	w := where{args: []any{tenantID, p.Limit + 1}}
-	w.and("ev.position > ?", after)
+	w := pages.Where{Args: []any{tenantID, p.Limit + 1}}
+	w.And("ev.tenant_id = $1")
+	w.And("ev.position > ?", after)
 	if f.Type != nil {
-		w.and("ev.type = ?", string(*f.Type))
+		w.And("ev.type = ?", string(*f.Type))
 	}
-	w.created("ev", p)
+	w.Between("ev.created_at", p.CreatedAfter, p.CreatedBefore)
 	page := EventPage{Resume: p.Cursor}
 	page.Events, err = pgtx.InTx(ctx, o.pool, func(tx *pgtx.Tx) ([]Event, error) {
 		rows, err := tx.Query(ctx, `SELECT `+eventColumns+`
 			FROM webhook_events ev JOIN refund_operations o ON o.tenant_id = ev.tenant_id AND o.operation_id = ev.operation_id
-			WHERE ev.tenant_id = $1`+w.sql+` ORDER BY ev.position LIMIT $2`, w.args...)
+			WHERE `+w.String()+` ORDER BY ev.position LIMIT $2`, w.Args...)
 		if err != nil {
 			return nil, err
 		}
@@ -80,15 +82,10 @@ func (o *Outbox) Events(ctx context.Context, tenantID string, f EventFilter, p o
 	if err != nil {
 		return EventPage{}, fmt.Errorf("list events: %w", err)
 	}
-	more := len(page.Events) > p.Limit
-	if more {
-		page.Events = page.Events[:p.Limit]
-	}
+	cursor := func(e Event) string { return pages.CursorOf(e.ID) }
+	page.Events, page.Next = pages.Cut(page.Events, p.Limit, cursor)
 	if n := len(page.Events); n > 0 {
-		page.Resume = cursorOf(page.Events[n-1].ID)
-	}
-	if more {
-		page.Next = page.Resume
+		page.Resume = cursor(page.Events[n-1])
 	}
 	return page, nil
 }
@@ -99,9 +96,9 @@ func (o *Outbox) place(ctx context.Context, tenantID, cursor string) (int64, err
 	if cursor == "" {
 		return 0, nil
 	}
-	id, err := idOf(cursor)
-	if err != nil {
-		return 0, err
+	id, ok := pages.IDOf(cursor)
+	if !ok {
+		return 0, operations.ErrInvalidCursor
 	}
 	e, err := o.Event(ctx, tenantID, id)
 	switch {
