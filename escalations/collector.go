@@ -47,14 +47,14 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 // read returns nothing where the database does not tell; why not, the service's own log says.
 func (c *Collector) read(ctx context.Context) []queued {
-	found, err := pgtx.InTx(ctx, c.pool, func(tx *pgtx.Tx) ([]queued, error) {
-		rows, err := tx.Query(ctx, `
+	var found []queued
+	err := pgtx.Glimpse(ctx, c.pool, func(b *pgx.Batch) {
+		b.Queue(`
 			SELECT queue, count(*)::float8 AS open, (count(*) FILTER (WHERE due_at < clock_timestamp()))::float8 AS overdue
-			FROM escalations WHERE state = 'open' GROUP BY queue`)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, pgx.RowToStructByName[queued])
+			FROM escalations WHERE state = 'open' GROUP BY queue`).Query(func(rows pgx.Rows) (err error) {
+			found, err = pgx.CollectRows(rows, pgx.RowToStructByName[queued])
+			return err
+		})
 	})
 	if err != nil {
 		return nil

@@ -196,10 +196,12 @@ func (d *Desk) List(ctx context.Context, tenantID string, f Filter, p operations
 		}
 		w.And("e.escalation_id < ?::text::uuid", last)
 	}
-	found, err := pgtx.InTx(ctx, d.pool, func(tx *pgtx.Tx) ([]Escalation, error) {
-		return collect(tx.Query(ctx, `SELECT `+escalationColumns+` FROM escalations e WHERE `+w.String()+`
-			ORDER BY e.escalation_id DESC LIMIT $2`, w.Args...))
-	})
+	var found []Escalation
+	err := pgtx.Query(ctx, d.pool, func(rows pgx.Rows) (err error) {
+		found, err = collect(rows, nil)
+		return err
+	}, `SELECT `+escalationColumns+` FROM escalations e WHERE `+w.String()+`
+		ORDER BY e.escalation_id DESC LIMIT $2`, w.Args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list escalations: %w", err)
 	}

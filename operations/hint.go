@@ -130,28 +130,7 @@ func (e *Engine) meant(ctx context.Context, provider string, h Hint) ([]Lease, e
 		names, tenants, ids = append(names, r.ProviderRefundID), append(tenants, r.TenantID), append(ids, r.OperationID)
 	}
 	var found []Lease
-	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
-		rows, err := tx.Query(ctx, `
-			WITH c AS MATERIALIZED (SELECT clock_timestamp() AS at), lag AS (SELECT $6 * interval '1 millisecond' AS lag),
-			old AS (SELECT $7::float8 * interval '1 millisecond' AS age),
-			meant AS (
-				SELECT q.tenant_id, q.operation_id, n.name FROM unnest($2::text[]) AS n (name)
-				JOIN refund_operations q ON q.provider = $1 AND q.provider_refund_id = n.name AND n.name <> ''
-				UNION
-				SELECT q.tenant_id, q.operation_id, k.name FROM unnest($2::text[], $3::text[], $4::text[]) AS k (name, tenant_id, operation_id)
-				JOIN refund_operations q ON q.tenant_id = k.tenant_id AND q.operation_id = k.operation_id AND q.provider = $1
-				UNION
-				SELECT q.tenant_id, q.operation_id, '' FROM unnest($5::text[]) AS p (ref)
-				JOIN orders r ON r.provider = $1 AND r.provider_payment_ref = p.ref
-				JOIN refund_operations q ON q.tenant_id = r.tenant_id AND q.order_id = r.order_id
-					AND q.state IN ('reserved', 'pending', 'needs_attention'))
-			SELECT `+leaseColumns+`, m.name FROM c, lag, old, meant m
-			JOIN refund_operations o ON o.tenant_id = m.tenant_id AND o.operation_id = m.operation_id
-			ORDER BY o.created_at DESC, o.tenant_id, o.operation_id LIMIT $8`,
-			provider, names, tenants, ids, h.PaymentRefs, e.config.ListingLag.Milliseconds(), e.config.ReservedAge.Milliseconds(), hintedMost)
-		if err != nil {
-			return err
-		}
+	err := e.query(ctx, func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (Lease, error) {
 			l := Lease{taken: taken, attemptedFor: ActorProvider}
 			var name string
@@ -163,7 +142,24 @@ func (e *Engine) meant(ctx context.Context, provider string, h Hint) ([]Lease, e
 			return l, err
 		})
 		return err
-	})
+	}, `
+		WITH c AS MATERIALIZED (SELECT clock_timestamp() AS at), lag AS (SELECT $6 * interval '1 millisecond' AS lag),
+		old AS (SELECT $7::float8 * interval '1 millisecond' AS age),
+		meant AS (
+			SELECT q.tenant_id, q.operation_id, n.name FROM unnest($2::text[]) AS n (name)
+			JOIN refund_operations q ON q.provider = $1 AND q.provider_refund_id = n.name AND n.name <> ''
+			UNION
+			SELECT q.tenant_id, q.operation_id, k.name FROM unnest($2::text[], $3::text[], $4::text[]) AS k (name, tenant_id, operation_id)
+			JOIN refund_operations q ON q.tenant_id = k.tenant_id AND q.operation_id = k.operation_id AND q.provider = $1
+			UNION
+			SELECT q.tenant_id, q.operation_id, '' FROM unnest($5::text[]) AS p (ref)
+			JOIN orders r ON r.provider = $1 AND r.provider_payment_ref = p.ref
+			JOIN refund_operations q ON q.tenant_id = r.tenant_id AND q.order_id = r.order_id
+				AND q.state IN ('reserved', 'pending', 'needs_attention'))
+		SELECT `+leaseColumns+`, m.name FROM c, lag, old, meant m
+		JOIN refund_operations o ON o.tenant_id = m.tenant_id AND o.operation_id = m.operation_id
+		ORDER BY o.created_at DESC, o.tenant_id, o.operation_id LIMIT $8`,
+		provider, names, tenants, ids, h.PaymentRefs, e.config.ListingLag.Milliseconds(), e.config.ReservedAge.Milliseconds(), hintedMost)
 	if err != nil {
 		return nil, fmt.Errorf("find what an event means: %w", err)
 	}

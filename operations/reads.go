@@ -71,7 +71,7 @@ func (e *Engine) Refund(ctx context.Context, tenantID, operationID string) (Oper
 
 // query runs one statement that only reads.
 func (e *Engine) query(ctx context.Context, collect func(pgx.Rows) error, sql string, args ...any) error {
-	return pgtx.Read(ctx, e.config.Pool, func(b *pgx.Batch) { b.Queue(sql, args...).Query(collect) })
+	return pgtx.Query(ctx, e.config.Pool, collect, sql, args...)
 }
 
 // TimelineEntry is one thing that happened to an operation: a ledger transfer, or an event.

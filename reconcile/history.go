@@ -95,12 +95,10 @@ func newestFirst[T any](
 	}
 	w.Between("started_at", p.CreatedAfter, p.CreatedBefore)
 	var found []T
-	err := pgtx.Read(ctx, pool, func(b *pgx.Batch) {
-		b.Queue(sql+` WHERE `+w.String()+` ORDER BY `+id+` DESC LIMIT $1`, w.Args...).Query(func(rows pgx.Rows) (err error) {
-			found, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
-			return err
-		})
-	})
+	err := pgtx.Query(ctx, pool, func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByNameLax[T])
+		return err
+	}, sql+` WHERE `+w.String()+` ORDER BY `+id+` DESC LIMIT $1`, w.Args...)
 	if err != nil {
 		return nil, "", err
 	}

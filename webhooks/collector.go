@@ -3,6 +3,7 @@ package webhooks
 import (
 	"context"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -51,9 +52,9 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 
 // read returns nothing where the database does not tell; why not, the service's own log says.
 func (c *Collector) read(ctx context.Context) *waiting {
-	w, err := pgtx.InTx(ctx, c.pool, func(tx *pgtx.Tx) (*waiting, error) {
-		var w waiting
-		err := tx.QueryRow(ctx, `
+	var w waiting
+	err := pgtx.Glimpse(ctx, c.pool, func(b *pgx.Batch) {
+		b.Queue(`
 			SELECT coalesce(sum(fresh.n + refused.n) FILTER (WHERE e.disabled_at IS NULL), 0)::float8,
 				coalesce(greatest(extract(epoch FROM clock_timestamp()
 					- min(least(fresh.oldest, refused.oldest)) FILTER (WHERE e.disabled_at IS NULL)), 0), 0)::float8,
@@ -64,11 +65,11 @@ func (c *Collector) read(ctx context.Context) *waiting {
 				WHERE s.tenant_id = e.tenant_id OFFSET 0) AS fresh
 			CROSS JOIN LATERAL (SELECT count(*) AS n, min(d.created_at) AS oldest FROM webhook_deliveries d
 				WHERE d.tenant_id = e.tenant_id AND d.endpoint_id = e.endpoint_id AND d.state = 'queued' OFFSET 0) AS refused
-			WHERE e.deleted_at IS NULL`).Scan(&w.queued, &w.oldest, &w.disabled)
-		return &w, err
+			WHERE e.deleted_at IS NULL`).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&w.queued, &w.oldest, &w.disabled) })
 	})
 	if err != nil {
 		return nil
 	}
-	return w
+	return &w
 }

@@ -193,10 +193,12 @@ func (o *Outbox) Endpoints(ctx context.Context, tenantID string, p operations.Pa
 		}
 		w.And("e.endpoint_id < ?::text::uuid", last)
 	}
-	found, err := pgtx.InTx(ctx, o.pool, func(tx *pgtx.Tx) ([]Endpoint, error) {
-		return collectEndpoints(tx.Query(ctx, `SELECT `+endpointColumns+` FROM webhook_endpoints e
-			WHERE `+w.String()+` ORDER BY e.endpoint_id DESC LIMIT $2`, w.Args...))
-	})
+	var found []Endpoint
+	err := pgtx.Query(ctx, o.pool, func(rows pgx.Rows) (err error) {
+		found, err = collectEndpoints(rows, nil)
+		return err
+	}, `SELECT `+endpointColumns+` FROM webhook_endpoints e
+		WHERE `+w.String()+` ORDER BY e.endpoint_id DESC LIMIT $2`, w.Args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list webhook endpoints: %w", err)
 	}

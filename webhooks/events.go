@@ -70,15 +70,7 @@ func (o *Outbox) Events(ctx context.Context, tenantID string, f EventFilter, p o
 	}
 	w.Between("ev.created_at", p.CreatedAfter, p.CreatedBefore)
 	page := EventPage{Resume: p.Cursor}
-	page.Events, err = pgtx.InTx(ctx, o.pool, func(tx *pgtx.Tx) ([]Event, error) {
-		rows, err := tx.Query(ctx, `SELECT `+eventColumns+`
-			FROM webhook_events ev JOIN refund_operations o ON o.tenant_id = ev.tenant_id AND o.operation_id = ev.operation_id
-			WHERE `+w.String()+` ORDER BY ev.position LIMIT $2`, w.Args...)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, scanEvent)
-	})
+	page.Events, err = o.read(ctx, w.String()+` ORDER BY ev.position LIMIT $2`, w.Args...)
 	if err != nil {
 		return EventPage{}, fmt.Errorf("list events: %w", err)
 	}
@@ -88,6 +80,17 @@ func (o *Outbox) Events(ctx context.Context, tenantID string, f EventFilter, p o
 		page.Resume = cursor(page.Events[n-1])
 	}
 	return page, nil
+}
+
+// read reads the events of which a condition holds.
+func (o *Outbox) read(ctx context.Context, where string, args ...any) (found []Event, err error) {
+	err = pgtx.Query(ctx, o.pool, func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, scanEvent)
+		return err
+	}, `SELECT `+eventColumns+`
+		FROM webhook_events ev JOIN refund_operations o ON o.tenant_id = ev.tenant_id AND o.operation_id = ev.operation_id
+		WHERE `+where, args...)
+	return found, err
 }
 
 // place is the position of the event that a cursor names, 0 for none. A cursor is an event's id, so that it tells
@@ -112,15 +115,7 @@ func (o *Outbox) place(ctx context.Context, tenantID, cursor string) (int64, err
 
 // Event returns one event, or ErrNotFound.
 func (o *Outbox) Event(ctx context.Context, tenantID, id string) (Event, error) {
-	found, err := pgtx.InTx(ctx, o.pool, func(tx *pgtx.Tx) ([]Event, error) {
-		rows, err := tx.Query(ctx, `SELECT `+eventColumns+`
-			FROM webhook_events ev JOIN refund_operations o ON o.tenant_id = ev.tenant_id AND o.operation_id = ev.operation_id
-			WHERE ev.tenant_id = $1 AND ev.event_id = $2::text::uuid AND ev.position IS NOT NULL`, tenantID, id)
-		if err != nil {
-			return nil, err
-		}
-		return pgx.CollectRows(rows, scanEvent)
-	})
+	found, err := o.read(ctx, `ev.tenant_id = $1 AND ev.event_id = $2::text::uuid AND ev.position IS NOT NULL`, tenantID, id)
 	switch {
 	case err != nil:
 		return Event{}, fmt.Errorf("read event: %w", err)

@@ -60,6 +60,11 @@ func Read(ctx context.Context, pool *pgxpool.Pool, queue func(b *pgx.Batch)) err
 	return read(ctx, pool, terms{name: "read", begin: readWrite, settings: settled}, queue)
 }
 
+// Query is Read of one statement.
+func Query(ctx context.Context, pool *pgxpool.Pool, collect func(pgx.Rows) error, sql string, args ...any) error {
+	return Read(ctx, pool, func(b *pgx.Batch) { b.Queue(sql, args...).Query(collect) })
+}
+
 // Glimpse is Read for what need not be durable: it does not wait for standbys.
 func Glimpse(ctx context.Context, pool *pgxpool.Pool, queue func(b *pgx.Batch)) error {
 	return read(ctx, pool, terms{name: "glimpse", begin: readWrite, settings: glimpsed}, queue)
