@@ -90,7 +90,7 @@ var (
 		InputSchema: object(`"case_id":{"type":"string","minLength":1,"maxLength":255},
 			"order_id":{"type":"string","maxLength":255},
 			"trigger":{"enum":["asked_for_human","violence_threat","self_harm","fraud_allegation","legal_or_regulatory",
-				"harassment",				"tool_failure","outcome_unknown","other"]},
+				"harassment","tool_failure","outcome_unknown","other"]},
 			"summary":{"type":"string","maxLength":4000}`, "case_id", "trigger"),
 		OutputSchema: resultSchema, Annotations: writes("Hand a case over to a person", false),
 	}

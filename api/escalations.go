@@ -6,8 +6,6 @@ import (
 	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/google/uuid"
-
 	"refundd/escalations"
 	"refundd/operations"
 )
@@ -116,23 +114,16 @@ func showEscalation(e escalations.Escalation) reply {
 	return reply{status: http.StatusOK, body: new(escalationOf(e))}
 }
 
-// escalationID is the path's case.
-func (in *input) escalationID() string {
-	id, _ := in.x.match.param("escalation_id")
-	if uuid.Validate(id) != nil || len(id) != 36 {
-		in.blame("path:escalation_id", faultInvalid)
-	}
-	return id
+func readEscalationKey(in *input) operationKey {
+	return operationKey{in.tenant(), in.uuid("escalation_id")}
 }
-
-func readEscalationKey(in *input) operationKey { return operationKey{in.tenant(), in.escalationID()} }
 
 func (s *server) escalation(ctx context.Context, k operationKey) (escalations.Escalation, error) {
 	return s.desk.Get(ctx, k.tenantID, k.operationID)
 }
 
 func readVerdict(in *input) escalations.Verdict {
-	id := in.escalationID()
+	id := in.uuid("escalation_id")
 	b := optionalBody[verdictBody](in)
 	return escalations.Verdict{
 		TenantID: in.tenant(), KeyID: in.x.principal.KeyID, EscalationID: id,
@@ -147,7 +138,7 @@ type taking struct {
 }
 
 func readTaking(in *input) taking {
-	id := in.escalationID()
+	id := in.uuid("escalation_id")
 	b := body[struct {
 		Owner *string `json:"owner"`
 	}](in)

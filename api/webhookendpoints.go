@@ -15,9 +15,6 @@ import (
 
 const endpointsPath = "/v1/webhook-endpoints"
 
-// maxURL is the length of a URL, in characters.
-const maxURL = 2048
-
 // endpointBody is what POST /v1/webhook-endpoints says.
 type endpointBody struct {
 	URL         *string   `json:"url"`
@@ -66,7 +63,7 @@ func endpointOf(e webhooks.Endpoint) webhookEndpoint {
 func readNewEndpoint(in *input) webhooks.NewEndpoint {
 	b := body[endpointBody](in)
 	return webhooks.NewEndpoint{
-		TenantID: in.tenant(), KeyID: in.x.principal.KeyID, URL: in.requiredText("/url", b.URL, maxURL),
+		TenantID: in.tenant(), KeyID: in.x.principal.KeyID, URL: in.requiredText("/url", b.URL, webhooks.MaxURL),
 		Description: in.words("/description", b.Description, maxReason), EventTypes: in.eventTypes(b.EventTypes),
 	}
 }

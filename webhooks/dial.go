@@ -14,14 +14,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxURL is the longest URL, in bytes.
-const maxURL = 2048
+// MaxURL is the longest URL, in bytes.
+const MaxURL = 2048
 
 // checkURL refuses a URL that nothing is ever sent to. Where its name leads is looked at when it is dialled, each time.
 func (o *Outbox) checkURL(s string) error {
 	u, err := url.Parse(s)
 	switch {
-	case err != nil, len(s) > maxURL, !utf8.ValidString(s), strings.ContainsFunc(s, isNotPrintable):
+	case err != nil, len(s) > MaxURL, !utf8.ValidString(s), strings.ContainsFunc(s, isNotPrintable):
 		return ErrURL
 	case u.Scheme != "https" && (u.Scheme != "http" || !o.allowPrivate):
 		return ErrURL
