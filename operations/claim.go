@@ -244,14 +244,17 @@ func (c *call) timeLeft() time.Duration {
 	return 24 * time.Hour
 }
 
+// claimKeys calls claim_refunds; its rows are read by scanVerdict.
+var claimKeys = `
+	SELECT c.place, c.verdict, c.at, c.currency, c.provider, c.payment_ref, c.remainder, coalesce(c.look_first, false),
+		c.payment_account, ` + strings.ReplaceAll(operationColumns, "o.", "(c.operation).") + `
+	FROM claim_refunds($1::boolean, $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[],
+		$9::text[], $10::text[], $11::text[], $12::interval[], $13::text[], $14::text[], $15::text[], $16::integer[],
+		$17::interval[], $18::integer[], $19::interval, $20::interval) AS c`
+
 // queue queues the function's call; of each of its rows in turn it tells found.
 func (r *claimRows) queue(b *pgx.Batch, patient bool, found func(verdict)) {
-	b.Queue(`
-		SELECT c.place, c.verdict, c.at, c.currency, c.provider, c.payment_ref, c.remainder, coalesce(c.look_first, false),
-			c.payment_account, `+strings.ReplaceAll(operationColumns, "o.", "(c.operation).")+`
-		FROM claim_refunds($1::boolean, $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[],
-			$9::text[], $10::text[], $11::text[], $12::interval[], $13::text[], $14::text[], $15::text[], $16::integer[],
-			$17::interval[], $18::integer[], $19::interval, $20::interval) AS c`,
+	b.Queue(claimKeys,
 		patient, r.tenants, r.ids, r.orders, r.ahead, r.amounts, r.currencies, r.fingerprints, r.refundIDs, r.reasons,
 		r.metadata, r.left, r.layers, r.details, r.providers, r.admitted, r.retentions, r.keyLengths, r.lease, r.callLimit,
 	).Query(func(rows pgx.Rows) error {
