@@ -37,6 +37,22 @@ type ProviderRequest struct {
 	NotAfter clocks.Moment
 }
 
+// The names of a refund's metadata at a provider that tell whose it is.
+const (
+	MetadataTenant    = "tenant_id"
+	MetadataOperation = "operation_id"
+)
+
+// Metadata goes with the refund of r to its provider.
+func (r ProviderRequest) Metadata() map[string]string {
+	return map[string]string{MetadataTenant: r.TenantID, MetadataOperation: r.OperationID}
+}
+
+// Marks reports whether a refund at the provider bears r's metadata.
+func (r ProviderRequest) Marks(metadata map[string]string) bool {
+	return metadata[MetadataTenant] == r.TenantID && metadata[MetadataOperation] == r.OperationID
+}
+
 // Outcome is what a provider says of a refund.
 type Outcome string
 

@@ -134,7 +134,7 @@ func (a *allowance) Read(p []byte) (int, error) {
 
 // isOf tells whether b is r's by its metadata, its key, or the name that the provider gave it before.
 func (b refundBody) isOf(r operations.ProviderRequest) bool {
-	return b.Metadata[metadataTenant] == r.TenantID && b.Metadata[metadataOperation] == r.OperationID ||
+	return r.Marks(b.Metadata) ||
 		b.Key == r.Key && r.Key != "" ||
 		b.RefundID == r.ProviderRefundID && r.ProviderRefundID != ""
 }

@@ -16,12 +16,6 @@ import (
 	"refundd/operations"
 )
 
-// The names of a refund's metadata that tell whose it is.
-const (
-	metadataTenant    = "tenant_id"
-	metadataOperation = "operation_id"
-)
-
 // Client asks a simulator on behalf of the engine. Each method sends one request, never again by itself, and ends with its
 // context. It may be used concurrently.
 type Client struct {
@@ -56,7 +50,7 @@ func NewClient(base string) (*Client, error) {
 func (c *Client) Refund(ctx context.Context, r operations.ProviderRequest) (operations.ProviderResult, error) {
 	p := params{
 		PaymentRef: r.PaymentRef, AmountCents: r.AmountCents, Currency: r.Currency,
-		Metadata: map[string]string{metadataTenant: r.TenantID, metadataOperation: r.OperationID},
+		Metadata: r.Metadata(),
 	}
 	body, err := json.Marshal(p, json.Deterministic(true))
 	if err != nil {

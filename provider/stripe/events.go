@@ -67,7 +67,8 @@ type named struct {
 
 func (n named) hinted() operations.HintedRefund {
 	return operations.HintedRefund{
-		ProviderRefundID: n.ID, TenantID: n.Metadata[metadataTenant], OperationID: n.Metadata[metadataOperation],
+		ProviderRefundID: n.ID,
+		TenantID:         n.Metadata[operations.MetadataTenant], OperationID: n.Metadata[operations.MetadataOperation],
 	}
 }
 

@@ -65,11 +65,7 @@ func (c *Client) readAll(ctx context.Context, e *exchange, r operations.Provider
 func (c *Client) readPage(ctx context.Context, e *exchange, r operations.ProviderRequest, after string) (*stripe.RefundList, error) {
 	*e = exchange{}
 	p := &stripe.RefundListParams{ListParams: stripe.ListParams{Limit: stripe.Int64(pageSize)}}
-	if isCharge(r.PaymentRef) {
-		p.Charge = &r.PaymentRef
-	} else {
-		p.PaymentIntent = &r.PaymentRef
-	}
+	p.PaymentIntent, p.Charge = paymentParams(r.PaymentRef)
 	if after != "" {
 		p.StartingAfter = &after
 	}

@@ -130,14 +130,10 @@ func (c *Client) Refund(ctx context.Context, r operations.ProviderRequest) (oper
 	p := &stripe.RefundCreateParams{
 		Params:   of(r.Account),
 		Amount:   &amount,
-		Metadata: map[string]string{metadataTenant: r.TenantID, metadataOperation: r.OperationID},
+		Metadata: r.Metadata(),
 	}
 	p.IdempotencyKey = &r.Key
-	if isCharge(r.PaymentRef) {
-		p.Charge = &r.PaymentRef
-	} else {
-		p.PaymentIntent = &r.PaymentRef
-	}
+	p.PaymentIntent, p.Charge = paymentParams(r.PaymentRef)
 	var e exchange
 	made, err := c.api.V1Refunds.Create(e.note(sendonce.NotAfter(ctx, r.NotAfter)), p)
 	if err != nil {
@@ -146,12 +142,6 @@ func (c *Client) Refund(ctx context.Context, r operations.ProviderRequest) (oper
 	return e.taken(r, made)
 }
 
-// The names of a refund's metadata that tell whose it is.
-const (
-	metadataTenant    = "tenant_id"
-	metadataOperation = "operation_id"
-)
-
 // of are the parameters of every request: the account that took the payment, and no word of the machine that asks.
 func of(account string) stripe.Params {
 	p := stripe.Params{Headers: http.Header{"X-Stripe-Client-User-Agent": {`{"application":{"name":"refundd"}}`}}}
@@ -159,6 +149,14 @@ func of(account string) stripe.Params {
 		p.StripeAccount = &account
 	}
 	return p
+}
+
+// paymentParams name a payment in a request: by its intent, or by its charge.
+func paymentParams(ref string) (intent, charge *string) {
+	if isCharge(ref) {
+		return nil, &ref
+	}
+	return &ref, nil
 }
 
 // isCharge tells a charge's name from a payment intent's. Charges of other rails than cards are called payments.
@@ -251,8 +249,7 @@ func (e *exchange) taken(r operations.ProviderRequest, made *stripe.Refund) (ope
 
 // isOf tells whether x is r's, by its metadata or by the name that it had before.
 func isOf(x *stripe.Refund, r operations.ProviderRequest) bool {
-	return x.Metadata[metadataTenant] == r.TenantID && x.Metadata[metadataOperation] == r.OperationID ||
-		x.ID == r.ProviderRefundID && r.ProviderRefundID != ""
+	return r.Marks(x.Metadata) || x.ID == r.ProviderRefundID && r.ProviderRefundID != ""
 }
 
 // listed is x as operations compares it with r.
