@@ -11,7 +11,8 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"syscall"
+
+	"github.com/gofrs/flock"
 
 	"refundd/client"
 )
@@ -56,30 +57,34 @@ func (r Result) Row() []string {
 // that a kill has torn is cut off by who opens the file next.
 type Results struct {
 	file *os.File
+	lock *flock.Flock
 	mu   sync.Mutex
 	done []uint64 // by the line's number: the marks of lines whose money has moved
 }
 
 // OpenResults opens a file of results, or makes it, for one run at a time.
 func OpenResults(path string) (*Results, error) {
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	lock := flock.New(path, flock.SetFlag(os.O_RDWR|os.O_CREATE), flock.SetPermissions(0o600))
+	locked, err := lock.TryLock()
 	if err != nil {
 		return nil, fmt.Errorf("open results: %w", err)
 	}
-	r := &Results{file: file}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		_ = file.Close()
+	if !locked {
 		return nil, fmt.Errorf("another run writes the results %s", path)
 	}
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open results: %w", err), lock.Close())
+	}
+	r := &Results{file: file, lock: lock}
 	if err := r.read(); err != nil {
-		_ = file.Close()
-		return nil, fmt.Errorf("read results %s: %w", path, err)
+		return nil, errors.Join(fmt.Errorf("read results %s: %w", path, err), file.Close(), lock.Close())
 	}
 	return r, nil
 }
 
 // Close ends the file.
-func (r *Results) Close() error { return errors.Join(r.file.Sync(), r.file.Close()) }
+func (r *Results) Close() error { return errors.Join(r.file.Sync(), r.file.Close(), r.lock.Close()) }
 
 // read learns what is done, and leaves the file at the end of its last whole row.
 func (r *Results) read() error {

@@ -18,9 +18,9 @@ type bulkCmd struct {
 	APIKey      string        `name:"api-key" placeholder:"KEY" help:"A key of scope refunds:write (for --dry-run, read), better given as REFUNDD_API_KEY."`
 	Results     string        `placeholder:"RESULTS.csv" help:"Where what became of each line is written, and read again by the next run (default FILE.csv.results.csv)."`
 	DryRun      bool          `help:"Explain on stdout what would become of each line, and change nothing."`
-	Concurrency int           `default:"8" help:"Lines that are asked for at once (default ${default})."`
-	Patience    time.Duration `default:"2m" help:"For how long a line is tried while the service cannot answer, before the run stops (default ${default})."`
-	Progress    time.Duration `default:"2s" help:"How often stderr is told how far it is (default ${default})."`
+	Concurrency int           `default:"8" help:"Lines that are asked for at once."`
+	Patience    time.Duration `default:"2m" help:"For how long a line is tried while the service cannot answer, before the run stops."`
+	Progress    time.Duration `default:"2s" help:"How often stderr is told how far it is."`
 }
 
 // Run refunds the lines of a file. The exit code is 1 where it is to be run again, and 3 where only people can help.
