@@ -228,6 +228,17 @@ func (p *pair) missing(tenant *harness.Tenant, c *callers) []string {
 	return lost
 }
 
+// lostNothing: every refund that was acknowledged is in the books that are left, and these are settled.
+func (p *pair) lostNothing(tenant *harness.Tenant, c *callers) {
+	p.t.Helper()
+	n, _ := c.acknowledged(time.Now())
+	if lost := p.missing(tenant, c); len(lost) > 0 {
+		p.t.Errorf("%d of %d acknowledged refunds are lost: %v", len(lost), n, lost[:min(5, len(lost))])
+	}
+	p.t.Logf("%d refunds acknowledged, none lost; %d exchanges failed meanwhile", n, c.failed.Load())
+	p.settled(tenant, c)
+}
+
 // settled lets what is open find its end, and holds the books, the provider's and the answers against each other.
 func (p *pair) settled(tenant *harness.Tenant, c *callers) {
 	p.t.Helper()
@@ -277,13 +288,7 @@ func TestPrimaryKilledTwice_UnderLoad(t *testing.T) {
 	c.await(100)
 	lose("B", b.Kill, again)
 	c.end()
-
-	n, _ := c.acknowledged(time.Now())
-	if lost := p.missing(tenant, c); len(lost) > 0 {
-		t.Errorf("%d of %d acknowledged refunds are lost: %v", len(lost), n, lost[:min(5, len(lost))])
-	}
-	t.Logf("%d refunds acknowledged, none lost; %d exchanges failed meanwhile", n, c.failed.Load())
-	p.settled(tenant, c)
+	p.lostNothing(tenant, c)
 }
 
 // TestPrimaryPartitioned_UnderLoad: the primary is alive, and nobody reaches it any more: connections to it are taken and stay silent.
@@ -310,12 +315,7 @@ func TestPrimaryPartitioned_UnderLoad(t *testing.T) {
 		t.Error(err)
 	}
 	c.end()
-	n, _ := c.acknowledged(time.Now())
-	if lost := p.missing(tenant, c); len(lost) > 0 {
-		t.Errorf("%d of %d acknowledged refunds are lost: %v", len(lost), n, lost[:min(5, len(lost))])
-	}
-	t.Logf("%d refunds acknowledged, none lost; %d exchanges failed meanwhile", n, c.failed.Load())
-	p.settled(tenant, c)
+	p.lostNothing(tenant, c)
 }
 
 // TestAsynchronousStandby_LosesCommits_AfterRestoreMends: what the standby never had is gone; what the provider executed of it is

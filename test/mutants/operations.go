@@ -163,7 +163,7 @@ var deciding = []mutant{
 	{
 		name: "decide: a decline after a second request is believed at once", few: true,
 		room: "operations", tests: decisions, file: "operations/decide.go",
-		old: `r.attempts > 1 || r.doubted != nil || code ==`, new: `r.doubted != nil || code ==`,
+		old: `r.attempts > 1 || r.doubted != nil ||`, new: `r.doubted != nil ||`,
 	},
 	{
 		name: "decide: a decline that may mean our own refund is believed",
