@@ -182,32 +182,28 @@ const evidence = `$15::jsonb || jsonb_build_object(
 
 // OnEvents opens an escalation for every operation that reaches needs_attention, and closes it when the operation
 // leaves that state, in the transaction that says so. It is the engine's hook.
-func (d *Desk) OnEvents(ctx context.Context, tx pgx.Tx, events []operations.Event) error {
+func (d *Desk) OnEvents(b *pgx.Batch, events []operations.Event) error {
 	for _, ev := range events {
-		if ev.ToState == nil {
-			continue
-		}
-		var err error
 		switch {
+		case ev.ToState == nil:
 		case *ev.ToState == operations.StateNeedsAttention:
-			err = d.openOperation(ctx, tx, ev)
+			if err := d.openOperation(b, ev); err != nil {
+				return err
+			}
 		case ev.FromState != nil && *ev.FromState == operations.StateNeedsAttention:
-			err = closeOperation(ctx, tx, ev)
-		}
-		if err != nil {
-			return err
+			closeOperation(b, ev)
 		}
 	}
 	return nil
 }
 
-func (d *Desk) openOperation(ctx context.Context, tx pgx.Tx, ev operations.Event) error {
+func (d *Desk) openOperation(b *pgx.Batch, ev operations.Event) error {
 	p := d.policy.Load()
 	id, err := newID()
 	if err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, `
+	b.Queue(`
 		INSERT INTO escalations (tenant_id, escalation_id, subject, trigger, queue, case_id, order_id, amount_cents, currency,
 			operation_id, policy_version, evidence, opened_by, due_at)
 		SELECT o.tenant_id, $3::text::uuid, 'operation', $4, $5, a.case_id, o.order_id, o.amount_cents, o.currency,
@@ -219,22 +215,15 @@ func (d *Desk) openOperation(ctx context.Context, tx pgx.Tx, ev operations.Event
 		ON CONFLICT DO NOTHING`,
 		ev.TenantID, ev.OperationID, id, TriggerAttention, p.DefaultQueue, p.Version, ev.Detail["failure_code"],
 		p.within(p.DefaultQueue))
-	if err != nil {
-		return fmt.Errorf("open escalation of an operation: %w", err)
-	}
 	return nil
 }
 
-func closeOperation(ctx context.Context, tx pgx.Tx, ev operations.Event) error {
+func closeOperation(b *pgx.Batch, ev operations.Event) {
 	by := "refundd"
 	if ev.Actor != nil {
 		by = *ev.Actor
 	}
-	_, err := tx.Exec(ctx, `UPDATE escalations SET state = 'closed', closed_at = clock_timestamp(), closed_by = $3
+	b.Queue(`UPDATE escalations SET state = 'closed', closed_at = clock_timestamp(), closed_by = $3
 		WHERE tenant_id = $1 AND operation_id = $2 AND subject = 'operation' AND state = 'open'`,
 		ev.TenantID, ev.OperationID, by)
-	if err != nil {
-		return fmt.Errorf("close escalation of an operation: %w", err)
-	}
-	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"refundd/escalations"
@@ -419,11 +420,12 @@ func TestOnEvents_AnOperationsCase_OpensAndClosesWithIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = tx.Rollback(context.Background()) }()
-		err = b.OnEvents(t.Context(), tx, []operations.Event{{
+		told := &pgx.Batch{}
+		err = b.OnEvents(told, []operations.Event{{
 			TenantID: tenant, OperationID: "K", Kind: "transition", FromState: &from, ToState: &to,
 			Detail: map[string]string{"failure_code": "outcome_overdue"},
 		}})
-		if err = errors.Join(err, tx.Commit(t.Context())); err != nil {
+		if err = errors.Join(err, tx.SendBatch(t.Context(), told).Close(), tx.Commit(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,14 +15,18 @@ import (
 	"refundd/internal/batch"
 )
 
+// OnEvents queues what other rooms write in the transaction of events. It is pure SQL, which travels in the message that commits
+// them: following a transition costs no round trip. The rows are as the transition leaves them.
+type OnEvents func(b *pgx.Batch, events []Event) error
+
 // Config is what an Engine needs; the zero value of each optional field means its default.
 type Config struct {
 	Pool       *pgxpool.Pool
-	Logger     *slog.Logger                                               // optional
-	Registerer prometheus.Registerer                                      // optional: where the engine's metrics go
-	OnEvents   func(ctx context.Context, tx pgx.Tx, events []Event) error // optional: pure SQL, in the transaction of the events
-	Followed   []State                                                    // transitions to these are what OnEvents is told
-	MaxQueue   int                                                        // refunds that may wait for a transaction; default 4096
+	Logger     *slog.Logger          // optional
+	Registerer prometheus.Registerer // optional: where the engine's metrics go
+	OnEvents   OnEvents              // optional
+	Followed   []State               // transitions to these are what OnEvents is told
+	MaxQueue   int                   // refunds that may wait for a transaction; default 4096
 
 	Providers       map[string]ProviderSetup // by the name that orders carry; an order of any other provider is refused
 	ProviderTimeout time.Duration            // of one call; default 10 s

@@ -29,19 +29,11 @@ type Event struct {
 // appendEvents writes history in the transaction that makes it, and hands it to the rooms that follow transitions.
 func (e *Engine) appendEvents(ctx context.Context, tx pgx.Tx, events []Event) error {
 	b := &pgx.Batch{}
-	if err := queueEvents(b, events); err != nil {
+	if err := e.queueEvents(b, events); err != nil {
 		return err
 	}
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("append events: %w", err)
-	}
-	return e.tell(ctx, tx, events)
-}
-
-// tell hands what is followed of the events to the rooms that follow it.
-func (e *Engine) tell(ctx context.Context, tx pgx.Tx, events []Event) error {
-	if followed := e.followed(events); len(followed) > 0 {
-		return e.config.OnEvents(ctx, tx, followed)
 	}
 	return nil
 }
@@ -60,8 +52,8 @@ func (e *Engine) followed(events []Event) []Event {
 	return followed
 }
 
-// queueEvents queues the writing of history.
-func queueEvents(b *pgx.Batch, events []Event) error {
+// queueEvents queues the writing of history, and then what the rooms write that follow it.
+func (e *Engine) queueEvents(b *pgx.Batch, events []Event) error {
 	if len(events) == 0 {
 		return nil
 	}
@@ -82,6 +74,9 @@ func queueEvents(b *pgx.Batch, events []Event) error {
 				detail, created_at, place)
 		ORDER BY n.place`,
 		c.tenants, c.ids, c.kinds, c.from, c.to, c.attempts, c.layers, c.actors, c.errorKinds, c.requests, c.details, c.at)
+	if followed := e.followed(events); len(followed) > 0 {
+		return e.config.OnEvents(b, followed)
+	}
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package operations_test
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -16,7 +15,7 @@ import (
 
 func recordEvents(seen *[]operations.Event) func(*operations.Config) {
 	return func(c *operations.Config) {
-		c.OnEvents = func(_ context.Context, _ pgx.Tx, events []operations.Event) error {
+		c.OnEvents = func(_ *pgx.Batch, events []operations.Event) error {
 			*seen = append(*seen, events...)
 			return nil
 		}

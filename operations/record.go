@@ -117,16 +117,11 @@ func (e *Engine) tx2(ctx context.Context, tx *pgtx.Tx, notes []*note, wait bool)
 	b := &pgx.Batch{}
 	changes.queue(b, held.at, e.config.ProviderTimeout)
 	ledger.Post(b, held.at, postings)
-	if err := queueEvents(b, events); err != nil {
+	if err := e.queueEvents(b, events); err != nil {
 		return nil, err
 	}
 	failpoint("record.uncommitted")
-	if len(e.followed(events)) == 0 {
-		err = tx.CommitWith(ctx, b)
-	} else if err = tx.SendBatch(ctx, b).Close(); err == nil {
-		err = e.tell(ctx, tx, events)
-	}
-	if err != nil {
+	if err := tx.CommitWith(ctx, b); err != nil {
 		return nil, fmt.Errorf("record outcomes: %w", err)
 	}
 	return results, nil

@@ -103,7 +103,11 @@ func (b *bundle) moveIn(ctx context.Context, tx pgx.Tx, tenantID string, to oper
 	for i, id := range ids {
 		events[i] = operations.Event{TenantID: tenantID, OperationID: id, Kind: "transition", ToState: &to, CreatedAt: time.Now()}
 	}
-	return b.box.OnEvents(ctx, tx, events)
+	told := &pgx.Batch{}
+	if err := b.box.OnEvents(told, events); err != nil {
+		return err
+	}
+	return tx.SendBatch(ctx, told).Close()
 }
 
 // courier delivers until the test ends, or until the function that it returns is called.

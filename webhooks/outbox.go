@@ -81,7 +81,7 @@ func (t Type) state() operations.State {
 const refunds = "refund."
 
 // OnEvents writes the transitions of an engine in the transaction that makes them. It is the engine's hook.
-func (o *Outbox) OnEvents(ctx context.Context, tx pgx.Tx, events []operations.Event) error {
+func (o *Outbox) OnEvents(b *pgx.Batch, events []operations.Event) error {
 	var tenants, ids, types []string
 	var at []time.Time
 	for _, ev := range events {
@@ -96,7 +96,7 @@ func (o *Outbox) OnEvents(ctx context.Context, tx pgx.Tx, events []operations.Ev
 	if len(ids) == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, `
+	b.Queue(`
 		INSERT INTO webhook_events (tenant_id, type, operation_id, provider_refund_id, failure_code, settled_at, created_at)
 		SELECT k.tenant, k.type, k.operation, op.provider_refund_id, op.failure_code, op.settled_at, k.at
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) WITH ORDINALITY
@@ -105,9 +105,6 @@ func (o *Outbox) OnEvents(ctx context.Context, tx pgx.Tx, events []operations.Ev
 			SELECT o.provider_refund_id, o.failure_code, o.settled_at FROM refund_operations o
 			WHERE o.tenant_id = k.tenant AND o.operation_id = k.operation OFFSET 0) AS op
 		ORDER BY k.place`, tenants, ids, types, at)
-	if err != nil {
-		return fmt.Errorf("write webhook events: %w", err)
-	}
 	return nil
 }
 

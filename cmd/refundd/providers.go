@@ -181,7 +181,7 @@ func (a providerAccess) names() []string {
 }
 
 // newEngine makes the engine that the flags describe. Once cut ends, no call to a provider goes on.
-func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pgxpool.Pool, r prometheus.Registerer, maxQueue int, hook onEvents) (
+func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pgxpool.Pool, r prometheus.Registerer, maxQueue int, hook operations.OnEvents) (
 	*operations.Engine, error,
 ) {
 	providers, err := f.providers()

@@ -42,14 +42,11 @@ func (f webhookFlags) newCourier(outbox *webhooks.Outbox, r prometheus.Registere
 	return courier, nil
 }
 
-// onEvents is an engine's hook, in the transaction of the events.
-type onEvents func(context.Context, pgx.Tx, []operations.Event) error
-
 // each calls several hooks in turn.
-func each(hooks ...onEvents) onEvents {
-	return func(ctx context.Context, tx pgx.Tx, events []operations.Event) error {
+func each(hooks ...operations.OnEvents) operations.OnEvents {
+	return func(b *pgx.Batch, events []operations.Event) error {
 		for _, hook := range hooks {
-			if err := hook(ctx, tx, events); err != nil {
+			if err := hook(b, events); err != nil {
 				return err
 			}
 		}

@@ -10,11 +10,12 @@ import (
 )
 
 // Firewall stands between a service and its Postgres and forgets connections: what travels on those is swallowed from
-// then on, either way, and neither end hears of it. New ones work.
+// then on, either way, and neither end hears of it. New ones work. It counts what the service waits for.
 type Firewall struct {
 	to string
 
 	mu    sync.Mutex
+	trips int
 	flows map[*flow]struct{}
 	marks map[string]*mark
 }
@@ -23,6 +24,7 @@ type Firewall struct {
 type flow struct {
 	service, postgres net.Conn
 	forgotten         bool
+	asking            bool // the service has sent, and nothing came back yet
 }
 
 // mark is what a message has to carry for its connection to be forgotten.
@@ -57,6 +59,14 @@ func NewFirewall(t testing.TB, databaseURL string) (*Firewall, string) {
 		}
 	})
 	return f, u.String()
+}
+
+// RoundTrips returns how often the service has sent something after it had heard an answer: what it sends meanwhile is the
+// same message.
+func (f *Firewall) RoundTrips() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.trips
 }
 
 // ForgetAll forgets every connection that there is, and returns how many those are.
@@ -130,6 +140,10 @@ func (f *Firewall) pass(c *flow, to, from net.Conn) {
 func (f *Firewall) swallows(c *flow, message []byte, sent bool) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if sent && !c.asking {
+		f.trips++
+	}
+	c.asking = sent
 	if c.forgotten || !sent {
 		return c.forgotten
 	}
