@@ -29,6 +29,7 @@ type finding struct {
 	source  source
 	result  ProviderResult
 	kind    ErrorKind // empty with an outcome
+	reason  Reason    // ErrorUnknown: why, where that is known
 	shown   string    // ErrorContradictory: what the provider's books show
 	hinted  bool      // looked for because of an event, without a lease
 	noted   bool      // seen on the way to a refusal: it goes into the history and changes nothing

@@ -103,9 +103,20 @@ const (
 	errorNotOurs ErrorKind = "not_ours"
 )
 
+// Reason is why a provider gave no outcome, where a person can put that right. It goes into the history and the log.
+type Reason string
+
+// The reasons. The provider says the same of an order that was registered with a wrong name as to a key that is another
+// account's, and may be wrong about thousands of refunds: neither is a decline, and both wait for a person.
+const (
+	ReasonUnknownPayment Reason = "unknown_payment" // by the key, and in the account, that asks
+	ReasonUnknownAccount Reason = "unknown_account" // the order's, by the key that asks
+)
+
 // ProviderError is a call without an outcome. Its cause may quote the provider and is never stored or shown; only Kind is.
 type ProviderError struct {
 	Kind       ErrorKind
+	Reason     Reason        // of ErrorUnknown; empty where it is not known, or is of no use to anybody
 	Unwritten  bool          // of ErrorNotSent: no byte of the request was written, so that the provider can not know its key
 	RetryAfter time.Duration // for how long the provider asks to be left alone; zero where it does not say
 	RequestID  string

@@ -140,7 +140,7 @@ func (n *note) events(r reservation, c change, at time.Time) []Event {
 	}
 	if n.kind != "" {
 		attempt.ErrorKind = ptrTo(string(n.kind))
-		attempt.Detail = merged(n.detail, detailShown, n.shown)
+		attempt.Detail = merged(n.detail, detailShown, n.shown, detailReason, string(n.reason))
 	} else {
 		attempt.Detail = merged(n.detail, "outcome", string(n.result.Outcome), "decline_code", n.result.DeclineCode)
 	}
@@ -164,6 +164,7 @@ const (
 	callersAttempt = "refund_attempt" // its number in its caller's layer
 	detailRef      = "diagnostic_ref" // of the call that made it
 	detailShows    = "provider_shows" // of a person's decision: what the look before it brought
+	detailReason   = "reason"         // why the provider gave no outcome, where a person can put that right
 	detailShown    = "refunds_shown"  // ids, amounts and outcomes, where that is contradictory
 )
 

@@ -138,7 +138,7 @@ func (e *Engine) refund(ctx context.Context, l Lease, p permit, notAfter clocks.
 	if provider == nil {
 		p.drop()
 		f.kind, f.unwritten, f.unasked = ErrorMisconfigured, true, true
-		e.logNoOutcome(l, "refund", f.kind, "")
+		e.logNoOutcome(l, "refund", ProviderError{Kind: f.kind})
 		return f
 	}
 	if notAfter.Passed() { // stopped since it passed the gate: no use in a connection
@@ -164,7 +164,7 @@ func (e *Engine) lookup(ctx context.Context, l Lease) finding {
 	provider := e.providerOf(l.Operation)
 	if provider == nil {
 		f.kind = ErrorMisconfigured
-		e.logNoOutcome(l, "lookup", f.kind, "")
+		e.logNoOutcome(l, "lookup", ProviderError{Kind: f.kind})
 		return f
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.lookupDeadline())
@@ -187,14 +187,14 @@ func (e *Engine) called(f finding, p permit, call string, result ProviderResult,
 	if failure.Kind == "" && !isName(result.ProviderRefundID) {
 		failure = ProviderError{Kind: ErrorUnknown, RequestID: result.RequestID} // what can not be named can not be recorded
 	}
-	f.result, f.kind, f.retryAfter = result, failure.Kind, failure.RetryAfter
+	f.result, f.kind, f.reason, f.retryAfter = result, failure.Kind, failure.Reason, failure.RetryAfter
 	f.unwritten = failure.Kind == ErrorNotSent && failure.Unwritten
 	e.metrics.calls.WithLabelValues(deref(f.lease.Operation.Provider), call, callLabel(f.result, f.kind)).Inc()
 	if f.answered() {
 		p.used(nil)
 	} else {
 		p.used(err)
-		e.logNoOutcome(f.lease, call, f.kind, failure.RequestID)
+		e.logNoOutcome(f.lease, call, failure)
 	}
 	if f.kind != "" {
 		f.result = ProviderResult{RequestID: failure.RequestID}
@@ -214,19 +214,20 @@ func (f finding) describe(span spans.Span) {
 	}
 }
 
-// logNoOutcome says that a call brought none; where our credentials are refused, that an operator must act. What the provider
-// said stays unsaid.
-func (e *Engine) logNoOutcome(l Lease, call string, kind ErrorKind, requestID string) {
+// logNoOutcome says that a call brought none; where our credentials are refused, or there is a reason that a person can put
+// right, that an operator must act. What the provider said stays unsaid.
+func (e *Engine) logNoOutcome(l Lease, call string, failure ProviderError) {
 	level := slog.LevelWarn
-	if kind == ErrorMisconfigured {
+	if failure.Kind == ErrorMisconfigured || failure.Reason != "" {
 		level = slog.LevelError
 	}
-	if !isName(requestID) {
-		requestID = ""
+	if !isName(failure.RequestID) {
+		failure.RequestID = ""
 	}
 	e.config.Logger.Log(context.Background(), level, "provider call without an outcome",
-		slog.String("provider", deref(l.Operation.Provider)), slog.String("call", call), slog.String("kind", string(kind)),
-		slog.String("provider_request_id", requestID), slog.String("tenant_id", l.Operation.TenantID),
+		slog.String("provider", deref(l.Operation.Provider)), slog.String("call", call),
+		slog.String("kind", string(failure.Kind)), slog.String("reason", string(failure.Reason)),
+		slog.String("provider_request_id", failure.RequestID), slog.String("tenant_id", l.Operation.TenantID),
 		slog.String("operation_id", l.Operation.OperationID), slog.Int("attempt", l.attempts))
 }
 

@@ -48,13 +48,14 @@ type told struct {
 	Code      string
 	Doubtful  bool
 	Kind      operations.ErrorKind
+	Reason    operations.Reason
 	Unwritten bool
 }
 
 func tell(r operations.ProviderResult, err error) told {
 	v := told{Outcome: r.Outcome, Code: r.DeclineCode, Doubtful: r.Doubtful}
 	if failure, ok := errors.AsType[*operations.ProviderError](err); ok {
-		v.Kind, v.Unwritten = failure.Kind, failure.Unwritten
+		v.Kind, v.Reason, v.Unwritten = failure.Kind, failure.Reason, failure.Unwritten
 	} else if err != nil {
 		v.Kind = "no ProviderError"
 	}
@@ -146,6 +147,7 @@ func TestRefund_OnlyTheClosedListDeclines(t *testing.T) {
 		return told{Outcome: operations.OutcomeDeclined, Code: code, Doubtful: doubtful}
 	}
 	unknown := told{Kind: operations.ErrorUnknown}
+	noPayment := told{Kind: operations.ErrorUnknown, Reason: operations.ReasonUnknownPayment}
 	for _, test := range []struct {
 		status int
 		body   string
@@ -160,9 +162,11 @@ func TestRefund_OnlyTheClosedListDeclines(t *testing.T) {
 		{400, problem(invalid, "amount_too_small", "amount"), declined(operations.DeclineDeclined, true)},
 		{400, problem(invalid, "balance_insufficient", ""), declined(operations.DeclineInsufficientFunds, false)},
 		{402, problem(card, "insufficient_funds", ""), declined(operations.DeclineInsufficientFunds, false)},
-		{404, problem(invalid, "resource_missing", "payment_intent"), declined(operations.DeclineUnknownPayment, false)},
-		{400, problem(invalid, "resource_missing", "charge"), declined(operations.DeclineUnknownPayment, false)},
 
+		{404, problem(invalid, "resource_missing", "payment_intent"), noPayment},
+		{400, problem(invalid, "resource_missing", "charge"), noPayment},
+		{404, problem(invalid, "resource_missing", "id"), noPayment},
+		{403, problem(invalid, "account_invalid", ""), told{Kind: operations.ErrorUnknown, Reason: operations.ReasonUnknownAccount}},
 		{400, problem(invalid, "resource_missing", "customer"), unknown},
 		{400, problem(invalid, "payment_intent_unexpected_state", ""), unknown},
 		{400, problem(invalid, "a_code_of_tomorrow", "amount"), unknown},
@@ -196,7 +200,6 @@ func TestRefund_OnlyTheClosedListDeclines(t *testing.T) {
 		{429, `<html>`, unknown},
 		{401, problem(invalid, "api_key_expired", ""), told{Kind: operations.ErrorMisconfigured}},
 		{403, problem(invalid, "", ""), told{Kind: operations.ErrorMisconfigured}},
-		{403, problem(invalid, "account_invalid", ""), unknown},
 		{403, `<html>Blocked by a proxy</html>`, unknown},
 	} {
 		got := tell(said(t, test.status, test.body).Refund(t.Context(), request("pi_1", 100, "EUR")))
@@ -391,19 +394,21 @@ func TestLookup_WhereTheListingLags_ReadsTheRefundWhoseNameIsKnown(t *testing.T)
 	}
 }
 
-// A payment that Stripe does not know is not one without refunds: the key may be of another account or mode by now.
+// A payment that Stripe does not know is neither one without refunds nor one that takes none: the key may be of another
+// account or mode by now.
 func TestLookup_AnUnknownPayment_IsUnknown(t *testing.T) {
 	t.Parallel()
 	f, c := start(t)
 	live := f.Add(stripefake.Payment{Currency: "eur", Amount: 100, Captured: 100, Live: true})
 	foreign := f.Add(stripefake.Payment{Currency: "eur", Amount: 100, Captured: 100, Account: "acct_2"})
 	for _, ref := range []string{"pi_none", "ch_none", live, foreign} {
-		if got := tell(c.Lookup(t.Context(), request(ref, 100, "EUR"))); got != (told{Kind: operations.ErrorUnknown}) {
+		want := told{Kind: operations.ErrorUnknown, Reason: operations.ReasonUnknownPayment}
+		if got := tell(c.Lookup(t.Context(), request(ref, 100, "EUR"))); got != want {
 			t.Errorf("%s: %+v", ref, got)
 		}
 		r := request(ref, 100, "EUR")
 		r.Key = "acme:" + ref
-		if got := tell(c.Refund(t.Context(), r)); got.Code != operations.DeclineUnknownPayment {
+		if got := tell(c.Refund(t.Context(), r)); got != want {
 			t.Errorf("refund of %s: %+v", ref, got)
 		}
 	}
@@ -424,7 +429,8 @@ func TestAccount_IsNamedOnEveryRequest(t *testing.T) {
 		t.Errorf("payment: %+v, %v", p, err)
 	}
 	r.Account = "acct_8"
-	if got := tell(c.Refund(t.Context(), r)); got != (told{Kind: operations.ErrorUnknown}) {
+	want := told{Kind: operations.ErrorUnknown, Reason: operations.ReasonUnknownAccount}
+	if got := tell(c.Refund(t.Context(), r)); got != want {
 		t.Errorf("an account that our key has no access to: %+v", got)
 	}
 }

@@ -37,8 +37,21 @@ var declines = map[stripe.ErrorCode]decline{
 	// "… the associated account does not have a sufficient balance available."
 	stripe.ErrorCodeBalanceInsufficient: {operations.DeclineInsufficientFunds, false},
 	stripe.ErrorCodeInsufficientFunds:   {operations.DeclineInsufficientFunds, false},
-	// "The ID provided is not valid. Either the resource does not exist, or an ID for a different resource has been provided."
-	stripe.ErrorCodeResourceMissing: {operations.DeclineUnknownPayment, false},
+}
+
+// reasonOf tells an error that a person can put right from others. Stripe says resource_missing, of the payment, of a name that
+// is wrong and to a key that is another account's or of the other mode; and account_invalid of an order's account to which the
+// key has no access.
+func reasonOf(err error) operations.Reason {
+	said, ok := errors.AsType[*stripe.Error](err)
+	switch {
+	case !ok:
+	case said.Code == stripe.ErrorCodeAccountInvalid:
+		return operations.ReasonUnknownAccount
+	case said.Code == stripe.ErrorCodeResourceMissing && (said.Param == paramIntent || said.Param == paramCharge || said.Param == paramID):
+		return operations.ReasonUnknownPayment
+	}
+	return ""
 }
 
 // statuses are those in which Stripe says that it did not do what was asked for because of what was asked for
@@ -58,9 +71,6 @@ func (e *exchange) declined(err error) (decline, bool) {
 		return decline{operations.DeclineExceedsUnrefunded, true}, true
 	}
 	d, ok := declines[said.Code]
-	if said.Code == stripe.ErrorCodeResourceMissing && said.Param != paramIntent && said.Param != paramCharge && said.Param != paramID {
-		return decline{}, false // something else of the request is missing
-	}
 	return d, ok
 }
 

@@ -189,7 +189,11 @@ func (n noting) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func (e *exchange) error(kind operations.ErrorKind, cause error) *operations.ProviderError {
-	return &operations.ProviderError{Kind: kind, RequestID: e.requestID, RetryAfter: e.retryAfter, Cause: cause}
+	failure := &operations.ProviderError{Kind: kind, RequestID: e.requestID, RetryAfter: e.retryAfter, Cause: cause}
+	if kind == operations.ErrorUnknown {
+		failure.Reason = reasonOf(cause)
+	}
+	return failure
 }
 
 // failed is what a request without an answer, or with an error for one, comes to: never an outcome.

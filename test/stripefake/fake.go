@@ -446,7 +446,7 @@ func (f *Fake) hasAccount(id string) bool {
 func (f *Fake) post(c caller, r *http.Request) (int, []byte) {
 	key := r.Header.Get("Idempotency-Key")
 	_ = r.ParseForm() // what can not be read has no parameters
-	id, params := c.account+"\x00"+key, r.URL.Path+"?"+r.PostForm.Encode()
+	id, params := fmt.Sprint(c.account, c.live)+"\x00"+key, r.URL.Path+"?"+r.PostForm.Encode()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, s := range f.stored {
