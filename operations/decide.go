@@ -144,6 +144,9 @@ func (r reservation) decide(f finding, remainder int64) change {
 	if c.next == nextDaily && f.source == sourceRefund && r.attempts > 1 {
 		c.next = nextLag // whether an earlier request was executed as well, the books show once they are complete
 	}
+	if f.is(OutcomePending) && r.settled() {
+		c.next = nextDaily // however long ago it was settled: what the provider says of it is not its last word
+	}
 	if f.kind == "" && f.result.ProviderRefundID != "" && !c.stale {
 		c.providerRefundID = &f.result.ProviderRefundID
 	}

@@ -155,6 +155,9 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 		if c.state != r.State && c.next == nextNever && (c.state != StateFailed || r.doubted != nil && f.kind == ErrorNotFound) {
 			fail("it is never looked at again")
 		}
+		if f.is(OutcomePending) && f.source == sourceLookup && ours && c.next == nextNever {
+			fail("the provider's last word is to come, and nobody hears it")
+		}
 		if c.state == StateSucceeded && r.State != StateSucceeded && f.source == sourceRefund && r.attempts > 1 && c.next != nextLag {
 			fail("whether it was executed twice is not looked up")
 		}
@@ -178,7 +181,9 @@ func TestDecide_FollowsTheTable(t *testing.T) {
 		}
 		return r
 	}
+	pending := finding{source: sourceLookup, result: ProviderResult{Outcome: OutcomePending}}
 	doubted := func(r *reservation) { r.doubted = ptrTo(DeclineDeclined) }
+	recheckOver := func(r *reservation) { r.recheckOver = true }
 	for _, c := range []struct {
 		name   string
 		row    reservation
@@ -195,17 +200,20 @@ func TestDecide_FollowsTheTable(t *testing.T) {
 		{"never asked, overdue", row(StateReserved, func(r *reservation) { r.tooOld = true }), finding{source: sourceLookup, kind: ErrorNotSent, unasked: true}, StateReserved, "", false, nextRest},
 		{"failed for good, looked up in vain", row(StateFailed, nil), lookup(ErrorUnknown), StateFailed, "", false, nextDaily},
 		{"failed for good, looked up", row(StateFailed, nil), lookup(ErrorNotFound), StateFailed, "", false, nextNever},
+		{"failed for good, pending there", row(StateFailed, nil), pending, StateFailed, "", false, nextDaily},
+		{"failed long ago, pending there", row(StateFailed, recheckOver), pending, StateFailed, "", false, nextDaily},
+		{"succeeded long ago, pending there", row(StateSucceeded, recheckOver), pending, StateSucceeded, "", false, nextDaily},
 		{"key expired, within the lag", row(StateReserved, nil), lookup(ErrorNotFound), StateReserved, "", false, nextLag},
 		{"key expired, after the lag", row(StateReserved, func(r *reservation) { r.lagOver = true }), lookup(ErrorNotFound), StateNeedsAttention, attentionKeyExpired, false, nextSlowest},
 		{"pending, not found", row(StatePending, nil), lookup(ErrorNotFound), StatePending, "", false, nextBackoff},
 		{"succeeded, not found", row(StateSucceeded, nil), lookup(ErrorNotFound), StateSucceeded, "", false, nextDaily},
 		{"succeeded, contradictory", row(StateSucceeded, nil), lookup(ErrorContradictory), StateSucceeded, "", false, nextDaily},
-		{"succeeded long ago", row(StateSucceeded, func(r *reservation) { r.recheckOver = true }), lookup(ErrorUnknown), StateSucceeded, "", false, nextNever},
+		{"succeeded long ago", row(StateSucceeded, recheckOver), lookup(ErrorUnknown), StateSucceeded, "", false, nextNever},
 		{"reserved, contradictory", row(StateReserved, nil), lookup(ErrorContradictory), StateNeedsAttention, attentionContradictory, false, nextSlowest},
 		{"reserved, outage", row(StateReserved, nil), lookup(ErrorUnknown), StateReserved, "", false, nextBackoff},
 		{"reserved, misconfigured", row(StateReserved, nil), lookup(ErrorMisconfigured), StateReserved, "", false, nextBackoff},
 		{"reserved, outage, overdue", row(StateReserved, func(r *reservation) { r.tooOld = true }), lookup(ErrorUnknown), StateNeedsAttention, attentionTooOld, false, nextSlowest},
-		{"pending for ever", row(StatePending, func(r *reservation) { r.tooOld = true }), finding{source: sourceLookup, result: ProviderResult{Outcome: OutcomePending}}, StateNeedsAttention, attentionTooOld, false, nextSlowest},
+		{"pending for ever", row(StatePending, func(r *reservation) { r.tooOld = true }), pending, StateNeedsAttention, attentionTooOld, false, nextSlowest},
 	} {
 		c.f.lease = Lease{attempts: c.row.attempts, State: c.row.State}
 		got := c.row.decide(c.f, 0)

@@ -94,6 +94,8 @@ func (e *Engine) heed(ctx context.Context, l Lease) (bool, error) {
 		switch {
 		case r.err != nil:
 			return false, r.err
+		case f.is(OutcomePending) && r.operation.State == StateFailed:
+			return false, e.hasten(ctx, l.key()) // its last word is to come, and nobody may be looking for it any more
 		case r.operation.State == l.State || r.moved:
 			return r.moved, nil
 		}

@@ -66,6 +66,26 @@ func TestA54_FailedButPaid_IsHeldAgainInFrontOfAHuman(t *testing.T) {
 	}
 }
 
+// A refund that was declined, and that the provider shows as pending, is looked at again: it may be paid yet.
+func TestA54_FailedButPending_IsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	p := newPaying(t)
+	p.provider.Fault("pending", harness.Times(1), harness.After(time.Hour))
+	failedThoughPaid(p, "K", "P0", false)
+	p.provider.Heal()
+	for range 3 {
+		p.lookUp("K")
+		p.stands("K", "failed", "declined")
+		p.balance("P0", 0, 0)
+		p.Exec(`UPDATE refund_operations SET next_check_at = next_check_at - interval '25 hours'`) // a day goes by
+		if s := p.Service.Reconcile(t); s.Claimed != 1 || s.ExitCode != 0 {
+			t.Errorf("the run answers %+v", s)
+		}
+	}
+	p.executed("K")
+	p.Service.Audit(t)
+}
+
 // overdue is an operation that a human has to decide on, of which the provider's books show what the faults made of it.
 func overdue(p *paying, operation, order string, faults ...harness.Fields) {
 	p.t.Helper()
