@@ -2,6 +2,8 @@
 
 .PHONY: run test console drill mutants lint fmt
 .DEFAULT_GOAL := run
+# The race detector does not wait for a second at the end of each process.
+export GORACE = atexit_sleep_ms=0
 # Somebody's shell leads the tests to no other database.
 unexport PGHOST PGPORT PGDATABASE PGUSER PGSERVICE PGSERVICEFILE PGOPTIONS PGSSLMODE PGSSLROOTCERT PGTARGETSESSIONATTRS PGTZ PGAPPNAME
 
@@ -21,7 +23,7 @@ console: ## the console in a real browser: lost answers, two people at once, key
 drill: ## what is slow and finds what is rare, or needs root: a full disk, a failover, stopped processes, kills at Stripe, a long loop of agents
 	@./.ci/need postgres
 	go test -tags drill -count=1 -p 1 -timeout 15m ./test/drill/...
-	go test -tags drill -count=1 -timeout 10m -run AtStripe ./test/crash ./test/chaos
+	go test -tags drill -count=1 -timeout 10m -run 'Matrix|AtStripe|A85' ./test/crash ./test/chaos ./migrations
 	go test -count=1 -timeout 8m -run TestLoop ./test/agent -rounds 1600
 
 ha: ## lose machines under load: the primary twice, an asynchronous one with its last commits, each replica in turn

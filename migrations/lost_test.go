@@ -23,14 +23,15 @@ func TestA85_TheConnectionIsLostAtEachMessage(t *testing.T) {
 	whole := relations(t, testdb.New(t).Owner)
 	for name, c := range map[string]struct {
 		answered, forGood bool
-		stride            int
+		first, stride     int
 	}{
-		"NeverArrives": {false, false, 1}, "IsAnswered": {true, false, 1},
-		"IsAnsweredAndThereIsNoOtherConnection": {true, true, 4}, // each takes seconds: all further tries are made
+		"NeverArrives": {false, false, signIn + 1, stride}, "IsAnswered": {true, false, signIn + stride, stride},
+		// All further tries are made here, which takes seconds.
+		"IsAnsweredAndThereIsNoOtherConnection": {true, true, signIn + 1, 4 * stride},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for at := signIn + 1; loseAt(t, at, c.answered, c.forGood, whole); at += c.stride {
+			for at := c.first; loseAt(t, at, c.answered, c.forGood, whole); at += c.stride {
 				if at > 80 {
 					t.Fatal("a migration has no end")
 				}

@@ -68,7 +68,7 @@ func overStdio(t testing.TB, serverURL, key string, flags ...string) *model {
 func command(t testing.TB, serverURL, key string, flags ...string) *mcp.CommandTransport {
 	t.Helper()
 	cmd := exec.Command(harness.Binary(t), append([]string{"mcp", "--server-url", serverURL}, flags...)...)
-	cmd.Env = []string{"REFUNDD_API_KEY=" + key, "GORACE=halt_on_error=1"}
+	cmd.Env = []string{"REFUNDD_API_KEY=" + key, "GORACE=halt_on_error=1 atexit_sleep_ms=0"}
 	return &mcp.CommandTransport{Command: cmd}
 }
 

@@ -7,5 +7,5 @@ import "testing"
 // The same matrix, with a fake of Stripe as the provider.
 func TestMatrixAtStripe_KillEverywhere_ProviderExecutesOnceAndTheBooksAgree(t *testing.T) {
 	t.Parallel()
-	matrix(t, true)
+	matrix(t, moods(), true)
 }

@@ -23,6 +23,7 @@ type mood struct {
 	delay   time.Duration
 	timeout time.Duration // of a call to the provider
 	harness.Patience
+	asksMost bool // of the protocol: where few moods are to do, it is one of them
 }
 
 const (
@@ -37,12 +38,13 @@ func moods() []mood {
 	const timeout = callTimeout
 	list := []mood{{name: "none", timeout: timeout}}
 	for _, fault := range []string{"error_before", "error_after", "drop_before", "drop_after", "refuse", "decline", "lookup_down"} {
-		list = append(list, mood{name: fault, fault: fault, timeout: timeout})
+		list = append(list, mood{name: fault, fault: fault, timeout: timeout, asksMost: fault == "drop_after" || fault == "decline"})
 	}
 	return append(list,
-		mood{name: "hang", fault: "hang", delay: hangDelay, timeout: hangDelay / 2},
+		mood{name: "hang", fault: "hang", delay: hangDelay, timeout: hangDelay / 2, asksMost: true},
 		mood{name: "pending", fault: "pending", delay: settleDelay, timeout: timeout, Patience: harness.Patience{ToSucceed: settleDelay}},
-		mood{name: "fail_later", fault: "fail_later", delay: failDelay, timeout: timeout, Patience: harness.Patience{ToFail: failDelay}},
+		mood{name: "fail_later", fault: "fail_later", delay: failDelay, timeout: timeout, Patience: harness.Patience{ToFail: failDelay},
+			asksMost: true},
 		mood{name: "lookup_lag", fault: "lookup_lag", delay: time.Hour, timeout: timeout},
 	)
 }

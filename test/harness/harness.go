@@ -44,7 +44,7 @@ func build() (string, error) {
 	}
 	suite.atEnd(func() error { return os.RemoveAll(dir) })
 	path := filepath.Join(dir, "refundd")
-	args := []string{"build", "-o", path, "-tags", Build.Tags}
+	args := []string{"build", "-o", path, "-tags", Build.Tags, "-ldflags", "-s -w"}
 	if Build.Race {
 		args = append(args, "-race")
 	}
@@ -67,7 +67,7 @@ func environment(extra ...string) []string {
 	env := []string{
 		"PATH=" + os.Getenv("PATH"),
 		"HOME=" + os.Getenv("HOME"),
-		"GORACE=halt_on_error=1",
+		"GORACE=halt_on_error=1 atexit_sleep_ms=0",
 		"REFUNDD_TEST_SECRET=" + Canary + "-environment",
 	}
 	return append(env, extra...)
