@@ -12,10 +12,10 @@ run: ## migrate, seed and serve on a private Postgres, with a tour of curl comma
 	@./.ci/need postgres "$$DATABASE_URL"
 	go run ./cmd/refundd dev $(ARGS)
 
-test: ## the whole suite, under the race detector
+test: ## the whole suite, under the race detector (make lint vets)
 	@./.ci/need cc
 	@./.ci/need postgres "$$TEST_DATABASE_URL"
-	CGO_ENABLED=1 go test -race -count=1 -p 2 -timeout 15m ./...
+	CGO_ENABLED=1 go test -race -vet=off -count=1 -p 2 -timeout 15m ./...
 
 console: ## the console in a real browser: lost answers, two people at once, keys that end, accessibility, pictures
 	./.ci/console

@@ -18,16 +18,25 @@ import (
 	"testing"
 )
 
-// binary is cmd/refundd, built once per test process.
-var binary = sync.OnceValues(build)
+// Two binaries of cmd/refundd, each built once per test process if somebody asks for it: of those that stay, as servers do, and
+// of the hundreds of commands that live for one act, for which the race detector costs more than they do.
+var (
+	binary  = sync.OnceValues(func() (string, error) { return build(Build.Race) })
+	command = sync.OnceValues(func() (string, error) {
+		if Build.Race {
+			return build(false)
+		}
+		return binary()
+	})
+)
 
-// Build says how the binary is built; to be changed before a test runs.
+// Build says how the binaries are built; to be changed before a test runs.
 var Build = struct {
 	Tags string
-	Race bool // with the race detector: where the tests have it, unless told
+	Race bool // servers have the race detector: where the tests have it, unless told
 }{Race: raceEnabled}
 
-// Binary is where the tests' binary of cmd/refundd is.
+// Binary is where the tests' binary of a server is.
 func Binary(t testing.TB) string {
 	t.Helper()
 	path, err := binary()
@@ -37,7 +46,7 @@ func Binary(t testing.TB) string {
 	return path
 }
 
-func build() (string, error) {
+func build(race bool) (string, error) {
 	dir, err := os.MkdirTemp("", "refundd-blackbox-")
 	if err != nil {
 		return "", fmt.Errorf("make a folder for the binary: %w", err)
@@ -45,7 +54,7 @@ func build() (string, error) {
 	suite.atEnd(func() error { return os.RemoveAll(dir) })
 	path := filepath.Join(dir, "refundd")
 	args := []string{"build", "-o", path, "-tags", Build.Tags, "-ldflags", "-s -w"}
-	if Build.Race {
+	if race {
 		args = append(args, "-race")
 	}
 	cmd := exec.CommandContext(context.Background(), "go", append(args, "./cmd/refundd")...)

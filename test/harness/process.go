@@ -269,15 +269,15 @@ type Result struct {
 // Command runs refundd to its end; databaseURL may be empty.
 func Command(t testing.TB, databaseURL string, args ...string) Result {
 	t.Helper()
-	r, err := command(databaseURL, args...)
+	r, err := run(databaseURL, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func command(databaseURL string, args ...string) (Result, error) {
-	path, err := binary()
+func run(databaseURL string, args ...string) (Result, error) {
+	path, err := command()
 	if err != nil {
 		return Result{}, err
 	}

@@ -69,7 +69,7 @@ func (s *Service) Audit(t testing.TB) {
 }
 
 func audit(databaseURL string) error {
-	r, err := command(databaseURL, "audit")
+	r, err := run(databaseURL, "audit")
 	if err != nil {
 		return err
 	}
