@@ -3,6 +3,7 @@ package operations
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -63,26 +64,35 @@ func apart[In, Out any](e *Engine, work []In, run func([]In) ([]batch.Result[Out
 	}, run)
 }
 
-// inRounds does work in which keys may repeat: no key comes twice in one round, and what repeats one sees what became of it.
+// inRounds does work in which keys may repeat: no key comes twice in one round. What repeats one sees what became of it, in the
+// next round, unless alike answers it from that.
 func inRounds[In comparable, Out any](
 	work []In, key func(In) operationKey, run func([]In) []batch.Result[Out],
+	alike func(again, before In, answered batch.Result[Out]) (batch.Result[Out], bool),
 ) []batch.Result[Out] {
 	results := make(map[In]batch.Result[Out], len(work))
 	for rest := work; len(rest) > 0; {
 		var now, later []In
-		seen := make(map[operationKey]struct{}, len(rest))
+		latest := make(map[operationKey]In, len(rest))
 		for _, in := range rest {
-			if _, again := seen[key(in)]; again {
+			if _, again := latest[key(in)]; again {
 				later = append(later, in)
 				continue
 			}
-			seen[key(in)] = struct{}{}
+			latest[key(in)] = in
 			now = append(now, in)
 		}
 		for i, r := range run(now) {
 			results[now[i]] = r
 		}
-		rest = later
+		rest = slices.DeleteFunc(later, func(in In) bool {
+			before := latest[key(in)]
+			told, answered := alike(in, before, results[before])
+			if answered {
+				results[in] = told
+			}
+			return answered
+		})
 	}
 	ordered := make([]batch.Result[Out], len(work))
 	for i, in := range work {

@@ -49,7 +49,30 @@ func (e *Engine) claimAll(ctx context.Context, calls []*call) []batch.Result[cla
 			}
 		}
 		return results
-	})
+	}, (*call).alike)
+}
+
+// alike answers a call as the one before it in its batch that has the same key, so that no storm of retries costs its neighbours
+// a transaction for each: a key that was found to have its row still has it, and the same request is refused for the same reason.
+func (c *call) alike(before *call, answered batch.Result[claimed]) (batch.Result[claimed], bool) {
+	switch own := answered.Out.own; {
+	case own != nil && own.State == StateSucceeded:
+		return batch.Result[claimed]{Out: claimed{known: own}}, true
+	case own != nil: // reserved: its lease is read
+		return batch.Result[claimed]{}, false
+	case answered.Out.known != nil, answered.Out.locked:
+		return answered, true
+	}
+	same := c.fingerprint == before.fingerprint && deref(c.Currency) == deref(before.Currency)
+	return answered, same && refused(answered.Err)
+}
+
+// refused reports whether err says why nothing was claimed, and not that time was up or that nobody could tell.
+func refused(err error) bool {
+	return slices.ContainsFunc([]error{
+		ErrOrderNotFound, ErrCurrencyMismatch, ErrAuthorizationNotFound, ErrAuthorizationExpired, ErrAuthorizationMismatch,
+		ErrAmountExceedsRefundable, ErrProviderUnavailable,
+	}, func(reason error) bool { return errors.Is(err, reason) })
 }
 
 // claimPatiently is tx 1 of calls of one order that somebody else had locked. It waits for that lock, and then leaves out whose

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"refundd/operations"
 )
 
@@ -186,4 +188,68 @@ func TestA59_OutcomesOfLockedOrders_CostOthersNothing(t *testing.T) {
 	holder.commit()
 	expect(t, wait(t, first), operations.StatusProcessed)
 	expect(t, wait(t, second), operations.StatusProcessed)
+}
+
+// A storm of retries of one key shares its transactions with others: it costs them the few that tell it, however large it is.
+func TestAStormOfOneKey_CostsItsNeighboursFewTransactions(t *testing.T) {
+	for name, prepare := range map[string]func(*bundle) (storm operations.Request, told func(outcome) bool){
+		"Executed": func(b *bundle) (operations.Request, func(outcome) bool) {
+			return b.approve("K", "P", 10), func(o outcome) bool { return o.err == nil }
+		},
+		"Refused": func(*bundle) (operations.Request, func(outcome) bool) {
+			return operations.Request{TenantID: tenant, OperationID: "K", OrderID: "P", AmountCents: 10},
+				func(o outcome) bool { return errors.Is(o.err, operations.ErrAuthorizationNotFound) }
+		},
+		"TooMuch": func(b *bundle) (operations.Request, func(outcome) bool) {
+			return b.approve("K", "P", 101), func(o outcome) bool { return errors.Is(o.err, operations.ErrAmountExceedsRefundable) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			registry := prometheus.NewPedanticRegistry()
+			b := newBundle(t, func(c *operations.Config) { c.Registerer = registry })
+			b.order("P", 100)
+			storm, told := prepare(b)
+			const width = 150
+			g := b.gate()
+			var answers []<-chan outcome
+			for range width {
+				answers = append(answers, b.start(t.Context(), storm))
+			}
+			b.until("all wait", func() bool { return b.Waiting() == width })
+			before := transactions(t, registry)
+			g.open()
+			processed := 0
+			for _, answer := range answers {
+				o := wait(t, answer)
+				if !told(o) {
+					t.Errorf("told %v", o)
+				}
+				if o.receipt.Status == operations.StatusProcessed {
+					processed++
+				}
+			}
+			if want := map[string]int{"Executed": 1}[name]; processed != want {
+				t.Errorf("%d calls processed it, want %d", processed, want)
+			}
+			if n := transactions(t, registry) - before; n > 3 {
+				t.Errorf("%d calls of one key took %d transactions", width, n)
+			}
+		})
+	}
+}
+
+// transactions is how many times an engine has begun tx 1.
+func transactions(t *testing.T, registry *prometheus.Registry) uint64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "refundd_batch_size" {
+			return f.GetMetric()[0].GetHistogram().GetSampleCount()
+		}
+	}
+	t.Fatal("no refundd_batch_size")
+	return 0
 }

@@ -54,6 +54,8 @@ func (e *Engine) recordKeys(ctx context.Context, notes []*note, wait bool) []bat
 	defer cancel()
 	return inRounds(notes, func(n *note) operationKey { return n.lease.key() }, func(notes []*note) []batch.Result[recorded] {
 		return apart(e, notes, func(notes []*note) ([]batch.Result[recorded], error) { return e.recordOnce(ctx, notes, wait) })
+	}, func(_, _ *note, _ batch.Result[recorded]) (none batch.Result[recorded], alike bool) {
+		return none, false
 	})
 }
 
