@@ -8,12 +8,18 @@ import (
 	"refundd/client"
 )
 
-// explain says what would become of a line if it were sent now, each line by itself: it reads the refund, the approval and the
+// explain says what would become of a line if it were sent now, each line by itself: it reads the approval, the refund and the
 // order, and stores nothing.
 func (c Config) explain(ctx context.Context, l Line) (Result, error) {
 	q := l.Request
-	receipt, err := c.Client.GetRefund(ctx, q.OperationID)
-	switch {
+	approval, err := c.approval(ctx, l)
+	if err != nil {
+		return Result{}, err
+	}
+	if approval != nil && otherCase(l, *approval) {
+		return ofOtherCase(l, *approval), nil
+	}
+	switch receipt, err := c.Client.GetRefund(ctx, q.OperationID); {
 	case err == nil:
 		return replayed(l, receipt), nil
 	case !is(err, client.CodeRefundNotFound):
@@ -23,30 +29,56 @@ func (c Config) explain(ctx context.Context, l Line) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	approval, err := c.Client.GetAuthorization(ctx, q.OperationID)
-	if err != nil && !is(err, client.CodeNotAuthorized) {
-		return Result{}, err
-	}
-	approved := err == nil
+	return foreseen(l, order, approval), nil
+}
+
+// foreseen is what a line would come to that nobody has asked for yet.
+func foreseen(l Line, order client.Order, approval *client.Authorization) Result {
+	q := l.Request
 	r := Result{Line: l, Status: StatusRefused, MoneyMoved: client.MoneyMovedNo, NextAction: client.ActionRequestAuthorization}
 	switch {
 	case q.Currency != "" && q.Currency != order.Currency:
 		r.Code, r.Detail = "currency_mismatch", fmt.Sprintf("the order is in %s", order.Currency)
 		r.NextAction = client.ActionFixRequest
-	case approved && (approval.OrderID != q.OrderID || approval.AmountCents != q.AmountCents):
-		r.Code, r.Detail = "authorization_mismatch", fmt.Sprintf("approved is %d of order %s", approval.AmountCents, approval.OrderID)
-	case approved && approval.State != client.AuthorizationOpen:
+	case approval != nil && (approval.OrderID != q.OrderID || approval.AmountCents != q.AmountCents):
+		r.Code, r.Detail = codeMismatch, fmt.Sprintf("approved is %d of order %s", approval.AmountCents, approval.OrderID)
+	case approval != nil && approval.State != client.AuthorizationOpen:
 		r.Code, r.Detail = "authorization_"+string(approval.State), "the approval is "+string(approval.State)
 	case q.AmountCents > order.RefundableCents:
 		r.Code, r.Detail = client.CodeExceeds, fmt.Sprintf("refundable are %d", order.RefundableCents)
 	default:
 		r.Status, r.NextAction = StatusWouldProcess, client.ActionNone
 		r.Detail = fmt.Sprintf("refundable are %d", order.RefundableCents)
-		if !approved {
+		if approval == nil {
 			r.Detail += "; nobody approved it: a tenant that requires approvals refuses it"
 		}
 	}
-	return r, nil
+	return r
+}
+
+const codeMismatch = "authorization_mismatch"
+
+// approval is the line's, nil where there is none.
+func (c Config) approval(ctx context.Context, l Line) (*client.Authorization, error) {
+	a, err := c.Client.GetAuthorization(ctx, l.Request.OperationID)
+	if is(err, client.CodeNotAuthorized) {
+		return nil, nil
+	}
+	return &a, err
+}
+
+// otherCase reports whether a line names another case than the one that its operation was approved for. The service refunds an
+// approval whatever its case: whoever names a case has its line held against it before it is sent.
+func otherCase(l Line, a client.Authorization) bool { return l.CaseID != "" && l.CaseID != a.CaseID }
+
+// ofOtherCase is such a line.
+func ofOtherCase(l Line, a client.Authorization) Result {
+	r := Result{Line: l, Status: StatusRefused, Code: codeMismatch, MoneyMoved: client.MoneyMovedNo, NextAction: client.ActionFixRequest,
+		Detail: fmt.Sprintf("operation %s is approved for case %s", a.OperationID, a.CaseID)}
+	if a.Refund != nil {
+		r.MoneyMoved, r.RefundID = a.Refund.MoneyMoved, a.Refund.RefundID
+	}
+	return r
 }
 
 // replayed is a line whose operation has a refund already.

@@ -6,8 +6,8 @@
 //     again, by whoever, moves nothing twice: what was done is replayed.
 //   - A run that was killed is continued by the same command. The results say what need not be asked again; what they say less
 //     than the service knows is asked again, and they are never believed of another line than the one that they were written for.
-//   - Memory is bounded by the concurrency, and by eight bytes a line of what is already done, not by the file.
-//   - A line with a fault is refused with its number, and is never sent.
+//   - Memory is bounded by the concurrency, not by the file, nor by its results.
+//   - A line with a fault is refused with its number, and is never sent; so is one whose operation was approved for another case.
 package bulk
 
 import (
@@ -30,8 +30,8 @@ var ErrFile = errors.New("not a file of refunds")
 
 // Line is a line of the file.
 type Line struct {
-	Number  int // in the file, from 1, where the line begins
-	CaseID  string
+	Number  int    // in the file, from 1, where the line begins
+	CaseID  string // that the refund was approved for; empty where the line names none
 	Request client.RefundRequest
 	Fault   string // why it is not sent; empty where it can be
 }
@@ -73,6 +73,9 @@ func ReadLines(r io.Reader) (*Lines, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: it has no header: the first line names the columns %s", ErrFile, strings.Join(columns, ", "))
 	}
+	if first := strings.Join(header, ""); !utf8.ValidString(first) || strings.ContainsRune(first, 0) {
+		return nil, fmt.Errorf("%w: it is not UTF-8: save it as CSV in UTF-8", ErrFile)
+	}
 	l.have = len(header)
 	if err := l.place(header); err != nil {
 		return nil, err
@@ -85,7 +88,8 @@ func (l *Lines) place(header []string) error {
 	for i, name := range header {
 		header[i] = strings.TrimSpace(name)
 		if !slices.Contains(columns, header[i]) {
-			return fmt.Errorf("%w: the header has a column %.40q; known are %s", ErrFile, header[i], strings.Join(columns, ", "))
+			return fmt.Errorf("%w: the header has a column %.40q; known are %s, separated by commas, or by semicolons where it has no comma",
+				ErrFile, header[i], strings.Join(columns, ", "))
 		}
 		if slices.Contains(header[:i], header[i]) {
 			return fmt.Errorf("%w: the header has the column %s twice", ErrFile, header[i])

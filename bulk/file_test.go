@@ -52,6 +52,8 @@ func TestReadLines_TakesFilesAsPeopleHaveThem(t *testing.T) {
 		"a quoted line break counts as a line": {
 			"operation_id,order_id,amount_cents,reason\nop-1,A-1,1,\"a\nb\"\nop-2,A-2,2,\n",
 			[]Line{{Number: 2, Request: client.RefundRequest{OperationID: "op-1", OrderID: "A-1", AmountCents: 1, Reason: "a\nb"}}, line(4, "op-2", "A-2", 2)}},
+		"semicolons, with decimal commas in a text": {"operation_id;order_id;amount_cents;reason\nop-1;A-1;1;49,90 paid\n", []Line{
+			{Number: 2, Request: client.RefundRequest{OperationID: "op-1", OrderID: "A-1", AmountCents: 1, Reason: "49,90 paid"}}}},
 		"nothing but a header": {"operation_id,order_id,amount_cents\n", nil},
 	} {
 		if diff := cmp.Diff(c.want, read(t, c.text)); diff != "" {
@@ -65,6 +67,8 @@ func TestReadLines_RefusesALineByItsNumber(t *testing.T) {
 	for values, says := range map[string]string{
 		"op,A,49.90": "4990 for 49.90", "op,A,\"49,90\"": "whole number", "op,A,1e2": "whole number", "op,A,+1": "no whole number",
 		"op,A,0": "not between", "op,A,-5": "not between", "op,A,9007199254740992": "not between", "op,A,99999999999999999999": "no whole number",
+		"op,A,4.99E+03": "whole number", "op,A,1E5": "whole number", "op,A,\"1,000\"": "whole number", "op,A,1 000": "no whole number",
+		"op,A,1_000": "no whole number", "op,A,0x10": "no whole number", "op,A,€5": "no whole number", "op;A;1": "1 values where the header has 3",
 		"op,A,": "no amount_cents", ",A,1": "nothing makes one up", "op,,1": "no order_id", "op,A": "2 values where the header has 3",
 		"op,A,1,2": "4 values", "o\xffp,A,1": "not UTF-8", "op,A\"b,1": "not a line of CSV",
 	} {
@@ -82,6 +86,8 @@ func TestReadLines_RefusesALineByItsNumber(t *testing.T) {
 func TestReadLines_RefusesAFileThatIsNone(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
+		"operation_id\torder_id\tamount_cents\n": "separated by commas", "sep=;\noperation_id;order_id;amount_cents\n": "column \"sep=\"",
+		"\xff\xfeo\x00p\x00,\x00\n": "in UTF-8", "operation_id,order_id,amount_cents\rop-1,A,1\r": "column \"amount_cents\\rop-1\"",
 		"": "no header", "op-1,A-1,100\n": "column \"op-1\"", "operation_id,order_id\n": "no column amount_cents",
 		"operation_id,order_id,amount_cents,amount\n":   "column \"amount\"",
 		"operation_id,order_id,amount_cents,order_id\n": "order_id twice",
@@ -111,6 +117,18 @@ func (endless) Read(p []byte) (int, error) {
 		p[i] = 'x'
 	}
 	return len(p), nil
+}
+
+// What is no file of results is not read into memory to find out.
+func TestResults_BoundARow(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "results.csv")
+	if err := os.WriteFile(path, append([]byte{'"'}, make([]byte, 2*mostRow)...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenResults(path); !errors.Is(err, errNoResults) {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestResults_SkipWhatIsDone_AndCutOffWhatAKillHasTorn(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 
@@ -42,6 +43,7 @@ type Result struct {
 // Header names the columns of a file of results.
 var Header = []string{
 	"line", "operation_id", "order_id", "amount_cents", "status", "code", "money_moved", "refund_id", "next_action", "diagnostic_ref", "detail",
+	"case_id",
 }
 
 // Row is the result in the columns of Header.
@@ -49,7 +51,7 @@ func (r Result) Row() []string {
 	q := r.Line.Request
 	return []string{
 		strconv.Itoa(r.Line.Number), q.OperationID, q.OrderID, strconv.FormatInt(q.AmountCents, 10), r.Status, r.Code,
-		string(r.MoneyMoved), r.RefundID, r.NextAction, r.Ref, r.Detail,
+		string(r.MoneyMoved), r.RefundID, r.NextAction, r.Ref, r.Detail, r.Line.CaseID,
 	}
 }
 
@@ -59,8 +61,10 @@ type Results struct {
 	file *os.File
 	lock *flock.Flock
 	mu   sync.Mutex
-	done []uint64 // by the line's number: the marks of lines whose money has moved
+	done *marks // of lines whose money has moved
 }
+
+var errNoResults = errors.New("it is not a file of results")
 
 // OpenResults opens a file of results, or makes it, for one run at a time.
 func OpenResults(path string) (*Results, error) {
@@ -77,14 +81,23 @@ func OpenResults(path string) (*Results, error) {
 		return nil, errors.Join(fmt.Errorf("open results: %w", err), lock.Close())
 	}
 	r := &Results{file: file, lock: lock}
-	if err := r.read(); err != nil {
-		return nil, errors.Join(fmt.Errorf("read results %s: %w", path, err), file.Close(), lock.Close())
+	if r.done, err = newMarks(filepath.Dir(path)); err == nil {
+		err = r.read()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read results %s: %w", path, err), r.Close())
 	}
 	return r, nil
 }
 
 // Close ends the file.
-func (r *Results) Close() error { return errors.Join(r.file.Sync(), r.file.Close(), r.lock.Close()) }
+func (r *Results) Close() error {
+	err := errors.Join(r.file.Sync(), r.file.Close(), r.lock.Close())
+	if r.done != nil {
+		err = errors.Join(err, r.done.file.Close())
+	}
+	return err
+}
 
 // read learns what is done, and leaves the file at the end of its last whole row.
 func (r *Results) read() error {
@@ -100,10 +113,12 @@ func (r *Results) read() error {
 		}
 		fields, err := csv.NewReader(bytes.NewReader(text)).Read()
 		if err != nil || len(fields) != len(Header) || first && fields[0] != Header[0] {
-			return errors.New("it is not a file of results")
+			return errNoResults
 		}
 		whole += int64(len(text))
-		r.learn(fields)
+		if err := r.learn(fields); err != nil {
+			return err
+		}
 	}
 	if err := r.file.Truncate(whole); err != nil {
 		return err
@@ -117,31 +132,37 @@ func (r *Results) read() error {
 	return nil
 }
 
+// mostRow bounds a row of results: a line's values, every character of them quoted, and what is said of it.
+const mostRow = 4 * mostBytes
+
 // row reads up to the end of a row, which may span lines; io.EOF where it is torn or there is none.
 func row(in *bufio.Reader) ([]byte, error) {
 	var text []byte
+	quotes := 0
 	for {
-		part, err := in.ReadBytes('\n')
-		text = append(text, part...)
-		if err != nil || bytes.Count(text, []byte{'"'})%2 == 0 {
+		part, err := in.ReadSlice('\n')
+		text, quotes = append(text, part...), quotes+bytes.Count(part, []byte{'"'})
+		switch {
+		case len(text) > mostRow:
+			return nil, errNoResults
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err != nil || quotes%2 == 0:
 			return text, err
 		}
 	}
 }
 
 // learn notes a row of which nothing need be asked any more.
-func (r *Results) learn(fields []string) {
+func (r *Results) learn(fields []string) error {
 	number, err := strconv.Atoi(fields[0])
 	if err != nil || number < 1 || number > 1<<31 {
-		return
+		return nil
 	}
-	for len(r.done) <= number {
-		r.done = append(r.done, 0)
-	}
-	r.done[number] = 0
+	done := uint64(0)
 	if fields[4] == StatusProcessed || fields[4] == StatusAlreadyProcessed {
-		r.done[number] = mark(fields[1], fields[2], fields[3])
+		done = mark(fields[1], fields[2], fields[3])
 	}
+	return r.done.set(number, done)
 }
 
 // mark stands for a line's operation, order and amount; never 0.
@@ -157,7 +178,8 @@ func mark(fields ...string) uint64 {
 // Done reports whether an earlier run wrote that this very line's money has moved.
 func (r *Results) Done(l Line) bool {
 	row := Result{Line: l}.Row()
-	return l.Number < len(r.done) && r.done[l.Number] == mark(row[1], row[2], row[3])
+	done, err := r.done.get(l.Number) // a line whose mark cannot be read is asked for again, which moves nothing twice
+	return err == nil && done == mark(row[1], row[2], row[3])
 }
 
 // Add writes a result, in one piece.

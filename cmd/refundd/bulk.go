@@ -15,7 +15,7 @@ import (
 type bulkCmd struct {
 	File        string        `arg:"" placeholder:"FILE.csv" help:"Lines of operation_id, order_id, amount_cents and, where wanted, case_id, currency, reason; the header names them, in any order."`
 	ServerURL   string        `name:"server-url" default:"http://127.0.0.1:8080" placeholder:"URL" help:"Where refundd serves its API (default ${default})."`
-	APIKey      string        `name:"api-key" placeholder:"KEY" help:"A key of scope refunds:write (for --dry-run, read), better given as REFUNDD_API_KEY."`
+	APIKey      string        `name:"api-key" placeholder:"KEY" help:"A key of scopes refunds:write and read (for --dry-run, read), better given as REFUNDD_API_KEY."`
 	Results     string        `placeholder:"RESULTS.csv" help:"Where what became of each line is written, and read again by the next run (default FILE.csv.results.csv)."`
 	DryRun      bool          `help:"Explain on stdout what would become of each line, and change nothing."`
 	Concurrency int           `default:"8" help:"Lines that are asked for at once."`

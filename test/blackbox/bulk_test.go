@@ -46,13 +46,23 @@ func (b bulk) killed(after int) {
 // last is what the results say of each line: its last row.
 func (b bulk) last() map[string]string {
 	b.t.Helper()
-	text, err := os.ReadFile(b.results)
+	return lastOf(b.t, contents(b.t, b.results))
+}
+
+func contents(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
 	if err != nil {
-		b.t.Fatal(err)
+		t.Fatal(err)
 	}
-	rows, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	return text
+}
+
+func lastOf(t *testing.T, results []byte) map[string]string {
+	t.Helper()
+	rows, err := csv.NewReader(bytes.NewReader(results)).ReadAll()
 	if err != nil {
-		b.t.Fatal(err)
+		t.Fatal(err)
 	}
 	last := map[string]string{}
 	for _, row := range rows[1:] {
@@ -126,5 +136,49 @@ func TestBulk_KilledTwice_RefundsEachLineOnce(t *testing.T) {
 	before := p.provider.Requests()
 	if code := b.spawn().End(t); code != 3 || !cmp.Equal(before, p.provider.Requests()) {
 		t.Errorf("once more: exit code %d, and the provider is asked again", code)
+	}
+}
+
+// A line that names a case is of that case: an operation that was approved for another one is not refunded by it.
+func TestBulk_ALineOfAnotherCase_IsRefused_AsTheDryRunSays(t *testing.T) {
+	t.Parallel()
+	tenant := harness.Shared(t).Tenant(t)
+	tenant.Order("A", 10_000)
+	for _, operation := range []string{"ours", "theirs", "uncased", "twice"} {
+		tenant.Approve(operation, "A", 500) // for case-7
+	}
+	file := filepath.Join(t.TempDir(), "event.csv")
+	text := "operation_id,order_id,amount_cents,case_id\nours,A,500,case-7\ntheirs,A,500,case-8\nuncased,A,500,\ntwice,A,500,case-7\n" +
+		"twice,A,501,case-7\nunapproved,A,500,case-7\nmalformed,A,\"5,00\",case-7\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"bulk", file, "--api-key", tenant.Key, "--server-url", tenant.Client().URL, "--concurrency", "1"}
+	dry := harness.Command(t, "", append(args, "--dry-run")...)
+	says := map[string]string{
+		"2": "would_process", "3": "refused authorization_mismatch", "4": "would_process", "5": "would_process",
+		"6": "refused authorization_mismatch", "7": "would_process", "8": "refused malformed_line",
+	}
+	if diff := cmp.Diff(says, lastOf(t, []byte(dry.Stdout))); diff != "" || dry.ExitCode != 3 {
+		t.Errorf("the dry run exits %d and says (-want +got):\n%s", dry.ExitCode, diff)
+	}
+	if !strings.Contains(dry.Stdout, "operation theirs is approved for case case-7") || !strings.Contains(dry.Stdout, "nobody approved it") {
+		t.Errorf("it does not explain:\n%s", dry.Stdout)
+	}
+	if r := harness.Command(t, "", args...); r.ExitCode != 3 {
+		t.Errorf("it exits %d\n%s", r.ExitCode, r.Stderr)
+	}
+	says["2"], says["4"], says["5"] = "processed", "processed", "processed"
+	says["6"], says["7"] = "refused operation_id_conflict", "refused authorization_not_found"
+	if diff := cmp.Diff(says, lastOf(t, contents(t, file+".results.csv"))); diff != "" {
+		t.Errorf("the run says (-want +got):\n%s", diff)
+	}
+	want(t, tenant.Client().Get(harness.RefundPath("theirs")), "refund_not_found")
+	if got := tenant.Client().Get(harness.RefundPath("ours")); !strings.Contains(string(got.Body), `"metadata":{"case_id":"case-7"}`) {
+		t.Errorf("the refund does not know its case: %s", got.Body)
+	}
+	tenant.Exec(`UPDATE refund_authorizations SET case_id = 'case-9' WHERE tenant_id = $1 AND operation_id = 'ours'`, tenant.ID)
+	if r := harness.Command(t, "", append(args, "--dry-run")...); !strings.Contains(r.Stdout, "2,ours,A,500,refused,authorization_mismatch,yes,") {
+		t.Errorf("of a refund that moved its money, under another case, it says\n%s", r.Stdout)
 	}
 }
