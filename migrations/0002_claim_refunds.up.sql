@@ -46,6 +46,48 @@ BEGIN
         ignored := set_config('lock_timeout', '100ms', true);
     END IF;
 
+    -- Alone, a refund without a provider that nothing stands in the way of takes the same steps in plain statements, at two thirds
+    -- of the price. What else it may turn out to be goes the road of many, from its beginning: nothing is written by then.
+    IF n = 1 THEN
+        SELECT o.currency, o.captured_cents - o.refunded_cents INTO currency, remainder
+        FROM orders o WHERE o.tenant_id = tenants[1] AND o.order_id = orders[1] AND o.provider IS NULL
+            AND NOT EXISTS (SELECT FROM refund_operations op
+                WHERE op.tenant_id = tenants[1] AND op.operation_id = operations[1])
+        FOR NO KEY UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            at := clock_timestamp();
+            SELECT verdict_on_refund(began + times_left[1] <= at, currencies[1], claim_refunds.currency, true,
+                a.order_id, a.amount_cents, a.currency, a.expires_at, at, orders[1], amounts[1], remainder, NULL, 0)
+            INTO verdict
+            FROM refund_authorizations a WHERE a.tenant_id = tenants[1] AND a.operation_id = operations[1];
+        END IF;
+        IF verdict = 'passed' THEN
+            INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
+                reason, metadata, state, created_at, settled_at)
+            VALUES (tenants[1], operations[1], fingerprints[1], refunds[1]::uuid, orders[1], amounts[1],
+                claim_refunds.currency, reasons[1], metadatas[1]::jsonb, 'succeeded', at, at)
+            ON CONFLICT (tenant_id, operation_id) DO NOTHING;
+            IF FOUND THEN
+                INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents,
+                    currency, created_at)
+                VALUES (tenants[1], operations[1], 1, 'refund', 'merchant', 'customer', amounts[1], claim_refunds.currency, at);
+                IF NOT FOUND THEN
+                    PERFORM expect_rows('transfers posted', 0, 1);
+                END IF;
+                UPDATE orders o SET refunded_cents = o.refunded_cents + amounts[1]
+                WHERE o.tenant_id = tenants[1] AND o.order_id = orders[1];
+                IF NOT FOUND THEN
+                    PERFORM expect_rows('refunds debited', 0, 1);
+                END IF;
+                ignored := on_refunds_claimed(tenants, operations, at);
+                place := 1;
+                verdict := 'claimed';
+                RETURN NEXT;
+                RETURN;
+            END IF;
+        END IF;
+    END IF;
+
     -- 1. Look the keys up, and lock the orders of those without a row, sorted. NO KEY: the foreign keys' KEY SHARE must pass, or
     -- two batches would deadlock. A row that was changed while we waited for it is read as it is then.
     SELECT array_agg(op.known), array_agg(o.currency), array_agg(o.provider), array_agg(o.provider_payment_ref),
@@ -72,21 +114,13 @@ BEGIN
             count(*) FILTER (WHERE j.verdict NOT IN ('passed', 'in_turn', 'claimed', 'known'))
         INTO verdicts, passes, holds, refusals
         FROM (
-            SELECT k.place, coalesce(verdicts[k.place], CASE
-                    WHEN began + times_left[k.place] <= at THEN 'deadline_exceeded'
-                    WHEN held[k.place] IS NULL THEN 'locked'
-                    WHEN currencies[k.place] <> held[k.place] THEN 'currency_mismatch'
-                    WHEN a.order_id IS NULL AND coalesce((SELECT t.require_authorization FROM tenants t
-                        WHERE t.tenant_id = tenants[k.place]), true) THEN 'authorization_not_found'
-                    WHEN a.expires_at <= at THEN 'authorization_expired'
-                    WHEN a.order_id <> orders[k.place] OR a.amount_cents <> amounts[k.place] OR a.currency <> held[k.place]
-                        THEN 'authorization_mismatch'
-                    WHEN amounts[k.place] > remainders[k.place] THEN 'too_much'
-                    WHEN at_provider[k.place] IS NOT NULL
-                        AND coalesce(admitted[array_position(providers, at_provider[k.place])], 0) < 1
-                        THEN 'provider_unavailable'
-                    WHEN ahead[k.place] + amounts[k.place] > remainders[k.place] THEN 'in_turn'
-                    ELSE 'passed' END) AS verdict
+            SELECT k.place, coalesce(verdicts[k.place], verdict_on_refund(began + times_left[k.place] <= at,
+                currencies[k.place], held[k.place],
+                coalesce((SELECT t.require_authorization FROM tenants t WHERE t.tenant_id = tenants[k.place]), true),
+                a.order_id, a.amount_cents, a.currency, a.expires_at, at, orders[k.place], amounts[k.place],
+                remainders[k.place], CASE WHEN at_provider[k.place] IS NOT NULL
+                    THEN coalesce(admitted[array_position(providers, at_provider[k.place])], 0) END,
+                ahead[k.place])) AS verdict
             FROM generate_series(1, n) AS k (place)
             LEFT JOIN LATERAL (
                 SELECT a.order_id, a.amount_cents, a.currency, a.expires_at FROM refund_authorizations a
@@ -252,6 +286,25 @@ BEGIN
     END IF;
 END $$;
 
+-- Says whether a request passes, or the first thing that speaks against it: alone and in company alike. What is unknown (null)
+-- speaks against nothing. ahead is what those ahead of it in its order would take.
+CREATE OR REPLACE FUNCTION verdict_on_refund(
+    late boolean, currency text, held text, needs_approval boolean, approved_order text, approved_amount bigint,
+    approved_currency text, expires_at timestamptz, at timestamptz, order_id text, amount bigint, remainder bigint,
+    admitted integer, ahead bigint
+) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE
+    WHEN late THEN 'deadline_exceeded'
+    WHEN held IS NULL THEN 'locked'
+    WHEN currency <> held THEN 'currency_mismatch'
+    WHEN approved_order IS NULL AND needs_approval THEN 'authorization_not_found'
+    WHEN expires_at <= at THEN 'authorization_expired'
+    WHEN approved_order <> order_id OR approved_amount <> amount OR approved_currency <> held THEN 'authorization_mismatch'
+    WHEN amount > remainder THEN 'too_much'
+    WHEN admitted < 1 THEN 'provider_unavailable'
+    WHEN ahead + amount > remainder THEN 'in_turn'
+    ELSE 'passed' END;
+
 -- What was to be written and was not is an error of the very statement, so that a COMMIT may travel behind it.
 CREATE OR REPLACE FUNCTION expect_rows(what text, have bigint, want bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -266,5 +319,5 @@ CREATE OR REPLACE FUNCTION on_refunds_claimed(tenants text[], operations text[],
 BEGIN
 END $$;
 
-REVOKE ALL ON FUNCTION claim_refunds, expect_rows, on_refunds_claimed FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION claim_refunds, expect_rows, on_refunds_claimed TO refundd_service;
+REVOKE ALL ON FUNCTION claim_refunds, verdict_on_refund, expect_rows, on_refunds_claimed FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION claim_refunds, verdict_on_refund, expect_rows, on_refunds_claimed TO refundd_service;

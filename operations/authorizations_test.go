@@ -33,7 +33,9 @@ func (b *bundle) rows() string {
 	return s
 }
 
-func TestSubmit_NeedsItsAuthorization(t *testing.T) {
+func TestSubmit_NeedsItsAuthorization(t *testing.T) { onBothRoads(t, testSubmit_NeedsItsAuthorization) }
+
+func testSubmit_NeedsItsAuthorization(t *testing.T, newBundle func(*testing.T) *bundle) {
 	b := newBundle(t)
 	b.order("P", 10000)
 	b.order("Q", 10000)

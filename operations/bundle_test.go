@@ -35,6 +35,19 @@ func newBundle(t *testing.T, change ...func(*operations.Config)) *bundle {
 	return b
 }
 
+// onBothRoads runs a test with refunds that are claimed alone where they come alone, and with refunds that never are.
+func onBothRoads(t *testing.T, test func(t *testing.T, newBundle func(*testing.T) *bundle)) {
+	t.Parallel()
+	t.Run("Alone", func(t *testing.T) { test(t, func(t *testing.T) *bundle { return newBundle(t) }) })
+	t.Run("InCompany", func(t *testing.T) {
+		test(t, func(t *testing.T) *bundle {
+			b := newBundle(t)
+			b.Accompany()
+			return b
+		})
+	})
+}
+
 // engine runs another replica on pool until the test ends.
 func (b *bundle) engine(pool *pgxpool.Pool, change ...func(*operations.Config)) *operations.Engine {
 	b.t.Helper()

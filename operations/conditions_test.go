@@ -12,7 +12,9 @@ import (
 )
 
 // Two tenants who have an order and an operation of the same names share nothing.
-func TestSubmit_KnowsNoOtherTenant(t *testing.T) {
+func TestSubmit_KnowsNoOtherTenant(t *testing.T) { onBothRoads(t, testSubmit_KnowsNoOtherTenant) }
+
+func testSubmit_KnowsNoOtherTenant(t *testing.T, newBundle func(*testing.T) *bundle) {
 	b := newBundle(t)
 	b.order("P", 10000)
 	mine := b.approve("K", "P", 4000)
@@ -48,6 +50,10 @@ func TestSubmit_KnowsNoOtherTenant(t *testing.T) {
 
 // An approval is compared with the clock once the order is there, not when the wait for it began.
 func TestSubmit_AnApprovalThatExpiresWhileTheOrderIsAwaited_IsExpired(t *testing.T) {
+	onBothRoads(t, testSubmit_AnApprovalThatExpiresWhileTheOrderIsAwaited_IsExpired)
+}
+
+func testSubmit_AnApprovalThatExpiresWhileTheOrderIsAwaited_IsExpired(t *testing.T, newBundle func(*testing.T) *bundle) {
 	b := newBundle(t)
 	b.order("P", 10000)
 	r := b.approve("K", "P", 4000)

@@ -2,6 +2,7 @@ package operations
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,4 +42,17 @@ func (e *Engine) Hold() (begun <-chan struct{}, release func()) {
 			return e.claimAll(ctx, calls)
 		})
 	return first, func() { close(held) }
+}
+
+// Accompany lets no refund be claimed alone: a request that is refused goes beside each batch.
+func (e *Engine) Accompany() {
+	accompanied := func(run func(context.Context, []*call) []batch.Result[claimed]) func(context.Context, []*call) []batch.Result[claimed] {
+		return func(ctx context.Context, calls []*call) []batch.Result[claimed] {
+			r := Request{TenantID: "stranger", OperationID: calls[0].OperationID, OrderID: "none", AmountCents: 1}
+			stranger := &call{Request: r, ctx: ctx, key: operationKey{r.TenantID, r.OperationID}, refundID: calls[0].refundID}
+			return run(ctx, append(slices.Clone(calls), stranger))[:len(calls)]
+		}
+	}
+	e.claims = batch.New(claimLimits(e.config.MaxQueue), accompanied(e.claimAll))
+	e.patient = batch.New(patientLimits(e.config.Pool), accompanied(e.claimPatiently))
 }

@@ -161,29 +161,7 @@ func TestSubmitUnderFaults(t *testing.T) {
 		}
 	})
 
-	t.Run("DebitThatIsNotWritten_TakesTheClaimBack", func(t *testing.T) {
-		t.Parallel()
-		for table, act := range map[string]string{"ledger_transfers": "INSERT", "orders": "UPDATE"} {
-			t.Run(table, func(t *testing.T) {
-				b := newBundle(t)
-				b.order("P", 10000)
-				b.exec(`CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
-				b.exec(`CREATE TRIGGER swallowed BEFORE ` + act + ` ON ` + table + ` FOR EACH ROW EXECUTE FUNCTION swallow()`)
-				r := b.approve("K", "P", 10)
-				if receipt, err := b.Submit(t.Context(), r); err == nil {
-					t.Errorf("answered %+v", receipt)
-				}
-				if n := b.count(`SELECT (SELECT count(*) FROM refund_operations) + (SELECT count(*) FROM ledger_transfers)`); n != 0 {
-					t.Errorf("%d rows are left of it", n)
-				}
-				b.exec(`DROP TRIGGER swallowed ON ` + table)
-				expect(t, b.submit(r), operations.StatusProcessed)
-				if got := b.moved("P"); got != 10 {
-					t.Errorf("moved %d, want 10", got)
-				}
-			})
-		}
-	})
+	t.Run("DebitThatIsNotWritten_TakesTheClaimBack", func(t *testing.T) { onBothRoads(t, testDebitThatIsNotWritten) })
 
 	t.Run("CallerThatLeavesTheQueue_NeverExecutes", func(t *testing.T) {
 		b := newBundle(t)
@@ -269,4 +247,27 @@ func TestSubmitUnderFaults(t *testing.T) {
 		expectErr(t, late.submit(b.approve("K-late", "P", 10)), operations.ErrOverloaded)
 		b.moved("P")
 	})
+}
+
+func testDebitThatIsNotWritten(t *testing.T, newBundle func(*testing.T) *bundle) {
+	for table, act := range map[string]string{"ledger_transfers": "INSERT", "orders": "UPDATE"} {
+		t.Run(table, func(t *testing.T) {
+			b := newBundle(t)
+			b.order("P", 10000)
+			b.exec(`CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
+			b.exec(`CREATE TRIGGER swallowed BEFORE ` + act + ` ON ` + table + ` FOR EACH ROW EXECUTE FUNCTION swallow()`)
+			r := b.approve("K", "P", 10)
+			if receipt, err := b.Submit(t.Context(), r); err == nil {
+				t.Errorf("answered %+v", receipt)
+			}
+			if n := b.count(`SELECT (SELECT count(*) FROM refund_operations) + (SELECT count(*) FROM ledger_transfers)`); n != 0 {
+				t.Errorf("%d rows are left of it", n)
+			}
+			b.exec(`DROP TRIGGER swallowed ON ` + table)
+			expect(t, b.submit(r), operations.StatusProcessed)
+			if got := b.moved("P"); got != 10 {
+				t.Errorf("moved %d, want 10", got)
+			}
+		})
+	}
 }

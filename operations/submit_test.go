@@ -11,9 +11,9 @@ import (
 	"refundd/operations"
 )
 
-func TestSubmit(t *testing.T) {
-	t.Parallel()
+func TestSubmit(t *testing.T) { onBothRoads(t, testSubmit) }
 
+func testSubmit(t *testing.T, newBundle func(*testing.T) *bundle) {
 	t.Run("Alone_DebitsOnceAndReplaysTheReceipt", func(t *testing.T) {
 		b := newBundle(t)
 		b.order("P", 10000)
