@@ -8,11 +8,12 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/time/rate"
 
 	"refundd/internal/clocks"
 	"refundd/internal/pgtx"
@@ -34,7 +35,7 @@ type Courier struct {
 	body     func(Event) ([]byte, error)
 	client   *http.Client
 	turns    chan struct{}
-	pace     *rate.Limiter
+	pace     pace
 	attempts *prometheus.CounterVec
 }
 
@@ -46,13 +47,10 @@ func NewCourier(c CourierConfig) (*Courier, error) {
 	o := c.Outbox
 	k := &Courier{
 		box: o, log: o.log, body: c.Body, client: newClient(c.Resolver, o.allowPrivate, atOnce),
-		turns: make(chan struct{}, turns), pace: rate.NewLimiter(rate.Inf, atOnce),
+		turns: make(chan struct{}, turns), pace: newPace(c.Rate),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "refundd_webhook_attempts_total", Help: "Messages sent to webhook endpoints, by result.",
 		}, []string{"result"}),
-	}
-	if c.Rate > 0 {
-		k.pace.SetLimit(rate.Limit(c.Rate))
 	}
 	for _, r := range Results() {
 		k.attempts.WithLabelValues(string(r))
@@ -66,11 +64,13 @@ func NewCourier(c CourierConfig) (*Courier, error) {
 }
 
 const (
-	atOnce    = 16                     // messages to one endpoint that works
+	roundSize = 64                     // messages to one endpoint that works, of which the outcome is recorded together
+	atOnce    = 16                     // of these on their way at the same time
 	workers   = 256                    // endpoints that work, served at once
 	doubters  = 64                     // endpoints that fail, tried at once, each with one message, apart from the others
 	turns     = 2                      // connections to the database that all of them share: the others are for requests
 	pollEvery = 200 * time.Millisecond // while there is nothing to do
+	longRest  = 500 * time.Millisecond // with an endpoint's lease in hand, for what all endpoints were sent
 	restAfter = time.Second            // a fault of the database
 	lockRest  = 250 * time.Millisecond // until an endpoint that somebody has locked is tried again
 	turnTime  = 2 * time.Second        // after which an endpoint gives way to others that wait
@@ -99,13 +99,17 @@ func (c *Courier) serve(ctx, cut context.Context, failing bool, most int) {
 	var busy sync.WaitGroup
 	defer busy.Wait()
 	for ctx.Err() == nil {
-		taken, err := c.take(ctx, failing, most-len(free))
+		more, err := c.numberNew(ctx, failing)
+		var taken []lease
+		if err == nil && c.pace.owed() == 0 {
+			taken, err = c.take(ctx, failing, min(most-len(free), c.pace.atOnce()))
+		}
 		rest := pollEvery
 		switch {
 		case err != nil && ctx.Err() == nil:
 			c.log.Warn("webhooks wait for the database", slog.String("cause", cause(err)))
 			rest = restAfter
-		case len(taken) > 0:
+		case len(taken) > 0 || more:
 			rest = 0
 		}
 		for _, l := range taken {
@@ -130,25 +134,30 @@ type lease struct {
 	Failing    bool // it did not take what it was sent last
 }
 
-// inTurn runs a transaction when it is its turn.
-func inTurn[T any](ctx context.Context, c *Courier, body func(tx *pgtx.Tx) (T, error)) (T, error) {
+// inTurn runs body when it is its turn, in a transaction of pgtx.InTx or pgtx.Loosely.
+func inTurn[T any](ctx context.Context, c *Courier, transaction transaction[T], body func(tx *pgtx.Tx) (T, error)) (T, error) {
 	c.turns <- struct{}{}
 	defer func() { <-c.turns }()
-	return pgtx.InTx(ctx, c.box.pool, body)
+	return transaction(ctx, c.box.pool, body)
 }
 
-// take gives positions to new events and leases endpoints that have something to be sent, who waited longest first.
+type transaction[T any] func(context.Context, *pgxpool.Pool, func(tx *pgtx.Tx) (T, error)) (T, error)
+
+// numberNew gives positions to some of the new events, and reports whether there may be more. One of the lanes does that.
+func (c *Courier) numberNew(ctx context.Context, failing bool) (more bool, err error) {
+	if failing {
+		return false, nil
+	}
+	return c.box.number(ctx, nil)
+}
+
+// take leases endpoints that have something to be sent, who waited longest first. It is durable: no two couriers ever have a
+// lease of the same number, whatever is lost with a server.
 func (c *Courier) take(ctx context.Context, failing bool, most int) ([]lease, error) {
-	if most == 0 {
+	if most <= 0 {
 		return nil, nil
 	}
-	for more := !failing; more; {
-		var err error
-		if more, err = c.box.number(ctx, nil); err != nil {
-			return nil, err
-		}
-	}
-	return inTurn(ctx, c, func(tx *pgtx.Tx) ([]lease, error) {
+	return inTurn(ctx, c, pgtx.InTx, func(tx *pgtx.Tx) ([]lease, error) {
 		rows, err := tx.Query(ctx, `
 			WITH turn AS MATERIALIZED (
 				SELECT e.tenant_id, e.endpoint_id FROM webhook_endpoints e
@@ -173,8 +182,9 @@ func (c *Courier) visit(ctx, cut context.Context, l lease) {
 	began := time.Now()
 	var done round
 	for {
+		goOn := c.pace.rest(ctx, longRest) && ctx.Err() == nil && time.Since(began) < turnTime
 		moment := clocks.Now()
-		next, err := c.nextRound(context.WithoutCancel(ctx), l, done, ctx.Err() == nil && time.Since(began) < turnTime)
+		next, err := c.nextRound(context.WithoutCancel(ctx), l, done, goOn)
 		switch {
 		case pgtx.StaysLocked(err) && time.Since(began) < leaseTime:
 			time.Sleep(lockRest) // somebody changes the endpoint
@@ -186,8 +196,8 @@ func (c *Courier) visit(ctx, cut context.Context, l lease) {
 		case len(next.messages) == 0 && !next.again:
 			return
 		}
-		c.sendAll(cut, next, moment.Add(sendLimit))
-		_ = c.pace.WaitN(ctx, len(next.messages)) // what ends the wait ends the visit
+		c.pace.sends(len(next.messages))
+		c.sendAll(ctx, cut, next, moment.Add(sendLimit))
 		done = next
 	}
 }
@@ -205,14 +215,23 @@ func cause(err error) string {
 	return "unexpected"
 }
 
-// sendAll sends a round's messages side by side: they are of different operations.
-func (c *Courier) sendAll(ctx context.Context, r round, notAfter clocks.Moment) {
+// sendAll sends a round's messages, some of them side by side: they are of different operations. They are begun in their
+// order, and no more of them once one was not taken, the round took too long, or ctx has ended: what is left comes with the
+// next round.
+func (c *Courier) sendAll(ctx, cut context.Context, r round, notAfter clocks.Moment) {
+	var begun atomic.Int64
+	var over atomic.Bool
 	var sending sync.WaitGroup
-	for i := range r.messages {
-		m := &r.messages[i]
+	for range min(atOnce, len(r.messages)) {
 		sending.Go(func() {
-			if !notAfter.Passed() { // else this process was stopped meanwhile
-				m.attempt = c.send(ctx, m.message)
+			for i := begun.Add(1) - 1; i < int64(len(r.messages)); i = begun.Add(1) - 1 {
+				if over.Load() || notAfter.Passed() || ctx.Err() != nil {
+					return
+				}
+				m := &r.messages[i]
+				if m.attempt = c.send(cut, m.message); m.attempt.result != ResultDelivered {
+					over.Store(true)
+				}
 			}
 		})
 	}

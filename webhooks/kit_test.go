@@ -39,7 +39,12 @@ type bundle struct {
 
 func newBundle(t *testing.T) *bundle {
 	t.Helper()
-	b := &bundle{db: testdb.New(t), log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	return newBundleOn(t, testdb.New(t))
+}
+
+func newBundleOn(t *testing.T, db *testdb.DB) *bundle {
+	t.Helper()
+	b := &bundle{db: db, log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	b.exec(t, `INSERT INTO tenants (tenant_id) VALUES ('acme'), ('other')`)
 	b.exec(t, `INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref)
 		VALUES ('acme', 'P', 'EUR', 1000000, 'simulator', 'pay_1'), ('other', 'P', 'EUR', 1000000, 'simulator', 'pay_2')`)
@@ -113,7 +118,12 @@ func (b *bundle) moveIn(ctx context.Context, tx pgx.Tx, tenantID string, to oper
 // courier delivers until the test ends, or until the function that it returns is called.
 func (b *bundle) courier(t *testing.T, box *webhooks.Outbox, resolver *net.Resolver, r prometheus.Registerer) (stop func()) {
 	t.Helper()
-	c, err := webhooks.NewCourier(webhooks.CourierConfig{Outbox: box, Body: api.WebhookBody, Resolver: resolver, Registerer: r})
+	return b.run(t, webhooks.CourierConfig{Outbox: box, Body: api.WebhookBody, Resolver: resolver, Registerer: r})
+}
+
+func (b *bundle) run(t *testing.T, config webhooks.CourierConfig) (stop func()) {
+	t.Helper()
+	c, err := webhooks.NewCourier(config)
 	if err != nil {
 		t.Fatal(err)
 	}

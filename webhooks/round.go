@@ -55,9 +55,13 @@ const giveUpAfter time.Duration = 72 * time.Hour
 var errLeaseLost = errors.New("the endpoint's lease was lost")
 
 // nextRound records what became of a round, and returns the next one, empty where the lease was given back.
+//
+// Its commit waits for no disk: what is lost with a server is the end of what was recorded, so that a few messages are sent
+// again, under their ids, in the order in which they were. Positions of events and leases are durable, by transactions of their
+// own.
 func (c *Courier) nextRound(ctx context.Context, l lease, done round, goOn bool) (round, error) {
 	var disabled Reason
-	next, err := inTurn(ctx, c, func(tx *pgtx.Tx) (round, error) {
+	next, err := inTurn(ctx, c, pgtx.Loosely, func(tx *pgtx.Tx) (round, error) {
 		t, err := lockTarget(ctx, tx, l)
 		if err != nil {
 			return round{}, err
@@ -122,7 +126,7 @@ func (v verdict) room() int {
 	if v.failures > 0 {
 		return 1
 	}
-	return atOnce
+	return roundSize
 }
 
 // patience is how long one event is tried, nil where it is the endpoint that is given up: then it waits.

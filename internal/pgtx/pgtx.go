@@ -50,6 +50,17 @@ func InTx[T any](ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) (T, 
 	return result, err
 }
 
+// Loosely is InTx for what may be lost with the server. Its COMMIT waits for no disk and no standby, but it is durable before
+// whatever is committed after it.
+func Loosely[T any](ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) (T, error)) (T, error) {
+	var result T
+	err := do(ctx, pool, terms{name: "transaction", begin: readWrite, settings: loose}, func(tx *Tx) (err error) {
+		result, err = body(tx)
+		return err
+	})
+	return result, err
+}
+
 // Do is InTx for a body that returns nothing.
 func Do(ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) error) error {
 	return do(ctx, pool, terms{name: "transaction", begin: readWrite, settings: settled}, body)

@@ -84,6 +84,8 @@ var (
 	settled = selecting(local(meaning, limits, plans), noTransactionTimeout, durableCommit, refuseFenced, waitForStandbys)
 	// glimpsed are those of a look whose answer is true now.
 	glimpsed = selecting(local(meaning, limits, plans), noTransactionTimeout, refuseFenced)
+	// loose are those of what may be lost.
+	loose = selecting(local(meaning, limits, plans, []setting{{"synchronous_commit", "off"}}), noTransactionTimeout, refuseFenced)
 	// snapshot are those of a long look at everything.
 	snapshot = selecting(local(meaning, patience), noTransactionTimeout)
 	// ofOwner are those of a session that changes the schema.

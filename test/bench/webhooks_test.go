@@ -37,16 +37,23 @@ func BenchmarkWebhooks(b *testing.B) {
 	c.results = nil
 
 	var without, with, ratios, alone, beside []float64
+	var service, postgres []float64 // microseconds of CPU for each delivery
 	for range *rounds {
-		alone = append(alone, c.drain(b)()) // nothing else is asked of it
-		without = append(without, c.round(b, c.refundd, "new", 64, 0).PerSecond())
 		drained := c.drain(b)
+		used := c.round(b, c.refundd, "new", 1, 1).Cost // next to nothing else is asked of it
+		alone = append(alone, drained())
+		deliveries := alone[len(alone)-1] * c.duration.Seconds()
+		service = append(service, float64(used.Service.Microseconds())/deliveries)
+		postgres = append(postgres, float64(used.Postgres.Microseconds())/deliveries)
+		without = append(without, c.round(b, c.refundd, "new", 64, 0).PerSecond())
+		drained = c.drain(b)
 		with = append(with, c.round(b, c.refundd, "new", 64, 0).PerSecond())
 		beside = append(beside, drained())
 		ratios = append(ratios, with[len(with)-1]/without[len(without)-1]) // neighbours in time: the machine's mood is the same
 	}
 	c.check(b)
 	fmt.Fprintf(os.Stdout, "%d events drain, alone\t%.0f/s\nbeside refunds of 64 connections\t%.0f/s\n", queuedEvents, median(alone), median(beside))
+	fmt.Fprintf(os.Stdout, "CPU per delivery\t%.0f µs of the service, %.0f µs of Postgres\n", median(service), median(postgres))
 	fmt.Fprintf(os.Stdout, "refunds without\t%.0f/s\nwith\t%.0f/s\nratio\t%.2f\tat least 0.90\n",
 		median(without), median(with), median(ratios))
 }
