@@ -400,6 +400,17 @@ func (p *plans) submitMany(ctx context.Context) error {
 	return all
 }
 
+// heed heeds an event of the provider's that means something.
+func (p *plans) heed(h operations.Hint) func(context.Context) error {
+	return func(ctx context.Context) error {
+		heeded, err := p.Heed(ctx, "simulator", h)
+		if err == nil && heeded == operations.HeededNotOurs {
+			err = errors.New("nothing was meant")
+		}
+		return err
+	}
+}
+
 func (p *plans) reconciliation() []lookup {
 	decision := operations.Decision{
 		TenantID: tenant, OperationID: "op-1205", Succeeded: true, Evidence: "seen", Override: true, Actor: "ann",
@@ -408,6 +419,14 @@ func (p *plans) reconciliation() []lookup {
 		_, err := p.Settle(ctx, decision)
 		return err
 	}
+	// A payment of 3,000 refunds, of which three have no end.
+	p.exec(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+			provider, provider_key, provider_refund_id, provider_key_expires_at, attempts, last_send_ended, next_check_at, created_at, settled_at)
+		SELECT 'acme', 'part-' || n, repeat('a', 64), gen_random_uuid(), 'order-2', 1, 'USD',
+			CASE WHEN n % 1000 = 1 THEN 'pending' ELSE 'succeeded' END, 'simulator', 'acme:part-' || n, 'part-' || n, now(), 1, now(),
+			'infinity', now() - interval '50 days', CASE WHEN n % 1000 <> 1 THEN now() END
+		FROM generate_series(1, 3000) AS n`)
+	p.exec(`ANALYZE refund_operations`)
 	job, err := reconcile.New(reconcile.Config{Engine: p.Engine, Pool: p.pool})
 	if err != nil {
 		p.t.Fatal(err)
@@ -417,6 +436,13 @@ func (p *plans) reconciliation() []lookup {
 			_, err := p.Reconcile(ctx, tenant, "op-1201")
 			return err
 		}},
+		{method: "Heed/ByRefund", reads: []string{orders, refunds}, call: p.heed(operations.Hint{
+			Refunds: []operations.HintedRefund{{ProviderRefundID: "re-11"}, {ProviderRefundID: "re-13"}, {ProviderRefundID: "re-nobody"}},
+		})},
+		{method: "Heed/ByMarks", reads: []string{orders, refunds}, call: p.heed(operations.Hint{
+			Refunds: []operations.HintedRefund{{TenantID: tenant, OperationID: "op-1201"}, {TenantID: "nobody", OperationID: "op-1"}},
+		})},
+		{method: "Heed/ByPayment", reads: []string{orders, refunds}, call: p.heed(operations.Hint{PaymentRefs: []string{"payment-2"}})},
 		{method: "Settle", call: settle, reads: []string{orders, refunds, transfers, events}},
 		{method: "Settle/Again", call: settle, reads: []string{refunds, events}},
 		{method: "Job.DryRun", reads: []string{orders, refunds, transfers}, call: func(ctx context.Context) error {
