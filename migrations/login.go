@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"golang.org/x/text/secure/precis"
+
+	"refundd/internal/pgtx"
 )
 
 // Role is one of the two that Up makes. Neither can log in.
@@ -76,8 +78,12 @@ func (l Login) make(ctx context.Context, tx pgx.Tx) error {
 	if l.Password != "" {
 		statements = append(statements, "ALTER ROLE "+name+" PASSWORD '"+verifier(l.Password)+"'") // base64 and signs
 	}
-	for _, limit := range limits[l.Role] {
-		statements = append(statements, "ALTER ROLE "+name+" SET "+limit)
+	settings := limits[l.Role]
+	if l.Role == Service {
+		settings = append(pgtx.OfLogin(), settings...)
+	}
+	for _, setting := range settings {
+		statements = append(statements, "ALTER ROLE "+name+" SET "+setting)
 	}
 	for _, sql := range statements {
 		if _, err := tx.Exec(ctx, sql); err != nil {

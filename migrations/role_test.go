@@ -7,10 +7,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"refundd/internal/pgtx"
 	"refundd/test/testdb"
 )
 
@@ -231,5 +233,29 @@ func TestRoles_HaveTheRightsThatTheyUseAndNoOther(t *testing.T) {
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("the roles have\n%q\nwant\n%q", got, want)
+	}
+}
+
+// A login has the settings of our transactions for itself, so that they need not set them: but for the limits, which are longer
+// for whoever else works as the service.
+func TestMakeLogin_LeavesTransactionsLittleToSet(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	const changed = `SELECT name FROM pg_settings WHERE source = 'session' AND name NOT LIKE 'transaction\_%' ORDER BY 1`
+	set := func(pool *pgxpool.Pool) (names []string) {
+		if err := pgtx.Query(t.Context(), pool, func(rows pgx.Rows) (err error) {
+			names, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			return err
+		}, changed); err != nil {
+			t.Error(err)
+		}
+		return names
+	}
+	want := []string{"idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout", "synchronous_commit"}
+	if diff := cmp.Diff(want, set(db.Pool)); diff != "" {
+		t.Errorf("a transaction of the login's sets (-want +got):\n%s", diff)
+	}
+	if names := set(db.Owner); !slices.Contains(names, "search_path") || !slices.Contains(names, "plan_cache_mode") {
+		t.Errorf("a transaction of anybody else's sets %q alone", names)
 	}
 }

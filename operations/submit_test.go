@@ -93,6 +93,19 @@ func testSubmit(t *testing.T, newBundle func(*testing.T) *bundle) {
 		expect(t, wait(t, refund), operations.StatusProcessed)
 	})
 
+	t.Run("RowThatAppearsBeforeARefusal_IsReplayed", func(t *testing.T) {
+		b := newBundle(t)
+		b.order("P", 10000)
+		r := operations.Request{TenantID: tenant, OperationID: "K", OrderID: "P", AmountCents: 4000} // which nobody approved
+		winner := b.rival()
+		winner.exec(`LOCK TABLE refund_authorizations`)
+		loser := b.start(t.Context(), r)
+		b.untilBlocked(1) // the loser read no key, and now waits to read its approval
+		winner.claim(r)
+		winner.commit()
+		expect(t, wait(t, loser), operations.StatusAlreadyProcessed)
+	})
+
 	t.Run("WinnerBlocksTheInsert", func(t *testing.T) {
 		t.Parallel()
 		for _, c := range []struct {

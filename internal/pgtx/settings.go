@@ -13,7 +13,8 @@ import (
 type setting struct{ name, value string }
 
 // Settings go with BEGIN: PgBouncer refuses start-up parameters, and a session's settings would be another client's in
-// transaction mode.
+// transaction mode. Those that the login has for itself already (OfLogin) are compared rather than set: a search_path that is
+// set anew, and taken back, has Postgres doubt every plan that it keeps.
 var (
 	// meaning is what statements, arguments and results depend on. Our tables are in public, wherever search_path leads others.
 	meaning = []setting{
@@ -81,11 +82,11 @@ const (
 
 var (
 	// settled are the settings of a transaction whose answer is to be true for ever.
-	settled = selecting(local(meaning, limits, plans), noTransactionTimeout, durableCommit, refuseFenced, waitForStandbys)
+	settled = selecting(unlessSet(ofLogin), local(limits), noTransactionTimeout, durableCommit, refuseFenced, waitForStandbys)
 	// glimpsed are those of a look whose answer is true now.
-	glimpsed = selecting(local(meaning, limits, plans), noTransactionTimeout, refuseFenced)
+	glimpsed = selecting(unlessSet(ofLogin), local(limits), noTransactionTimeout, refuseFenced)
 	// loose are those of what may be lost.
-	loose = selecting(local(meaning, limits, plans, []setting{{"synchronous_commit", "off"}}), noTransactionTimeout, refuseFenced)
+	loose = selecting(unlessSet(ofLogin), local(limits, []setting{{"synchronous_commit", "off"}}), noTransactionTimeout, refuseFenced)
 	// snapshot are those of a long look at everything.
 	snapshot = selecting(local(meaning, patience), noTransactionTimeout)
 	// ofOwner are those of a session that changes the schema.
@@ -100,7 +101,35 @@ var (
 		`CASE WHEN NOT (`+fenced+`) THEN set_config('default_transaction_read_only', 'off', false) END`)
 )
 
-func selecting(expressions ...string) string { return "SELECT " + strings.Join(expressions, ", ") }
+// ofLogin are the settings that a login of the service's is to have for itself.
+var ofLogin = slices.Concat(meaning, plans)
+
+// OfLogin is what follows ALTER ROLE … SET for a login whose sessions have our settings from their start.
+func OfLogin() []string {
+	var all []string
+	for _, s := range ofLogin {
+		value := "'" + s.value + "'"
+		if s.name == "search_path" { // a list of names
+			value = s.value
+		}
+		all = append(all, s.name+" = "+value)
+	}
+	return all
+}
+
+// selecting is a statement with one short answer: nobody reads it.
+func selecting(expressions ...string) string {
+	return "SELECT concat(" + strings.Join(expressions, ", ") + ")"
+}
+
+// unlessSet is local where one of the settings has another value.
+func unlessSet(settings []setting) string {
+	var same []string
+	for _, s := range settings {
+		same = append(same, "current_setting('"+s.name+"') = '"+s.value+"'")
+	}
+	return "CASE WHEN NOT (" + strings.Join(same, " AND ") + ") THEN concat(" + local(settings) + ") END"
+}
 
 // local is a transaction's own value of each setting.
 func local(groups ...[]setting) string { return calls("true", groups...) }

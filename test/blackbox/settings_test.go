@@ -14,7 +14,7 @@ import (
 	"refundd/test/testdb"
 )
 
-// hostile are settings of a database's that would change what statements mean, or what a commit is worth.
+// hostile are settings of a database's, and of the service's login in it, that would change what statements mean, or what a commit is worth.
 var hostile = []string{
 	`synchronous_commit = off`, `DateStyle = 'German, DMY'`, `IntervalStyle = 'sql_standard'`, `TimeZone = 'Asia/Kolkata'`,
 	`bytea_output = 'escape'`, `search_path = 'elsewhere'`, `default_transaction_read_only = on`,
@@ -41,6 +41,7 @@ func TestA69_SettingsOfTheDatabase_ChangeNoAnswerInAnyQueryMode(t *testing.T) {
 	s := &harness.Service{DB: testdb.Empty(t)}
 	for _, setting := range hostile {
 		exec(t, sane(s.DB.URL), `ALTER DATABASE `+s.DB.Name+` SET `+setting)
+		exec(t, sane(s.DB.URL), `ALTER ROLE `+login(t, s.DB.ServiceURL)+` IN DATABASE `+s.DB.Name+` SET `+setting)
 	}
 	if r := harness.Command(t, s.DB.URL+"&pool_max_conns=3", "migrate", "up"); r.ExitCode != 0 {
 		t.Fatalf("migrate up exits %d: %s", r.ExitCode, r.Stderr)
@@ -106,6 +107,16 @@ func everyAnswer(t *testing.T, tenant *harness.Tenant) {
 	if r := harness.Command(t, tenant.Service.DB.ServiceURL, "keys", "list", "--tenant", tenant.ID); r.ExitCode != 0 {
 		t.Errorf("keys list exits %d: %s", r.ExitCode, r.Stderr)
 	}
+}
+
+// login is whom a database URL logs in as.
+func login(t *testing.T, databaseURL string) string {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pgx.Identifier{u.User.Username()}.Sanitize()
 }
 
 // sane is a database URL whose sessions are spared what is hostile to DDL.
