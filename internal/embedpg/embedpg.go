@@ -14,8 +14,9 @@
 // the folder (a checkout under /root), the cluster is kept in /var/lib/refundd
 // and the folder holds a link to it.
 //
-// Server binaries are looked for on PATH and where packages put them; where
-// there are none, Docker runs the official image on the same folder.
+// Server binaries are looked for on PATH, which chooses among several versions,
+// and where packages put them; where there are none, Docker runs the official
+// image on the same folder.
 package embedpg
 
 import (

@@ -40,8 +40,9 @@ type install struct {
 
 func (i install) docker() bool { return i.bin == "" }
 
-// findInstall returns the newest binaries, or for an existing cluster those
-// of its major version: Postgres reads no other's data. want 0 = any.
+// findInstall returns the binaries that PATH leads to, else the newest, or for
+// an existing cluster those of its major version: Postgres reads no other's
+// data. want 0 = any.
 func findInstall(ctx context.Context, want int, packaged []string) (install, error) {
 	if want != 0 && want < oldestMajor {
 		return install{}, fmt.Errorf("the data folder was made by Postgres %d, and refundd needs %d or newer: name another folder", want, oldestMajor)
@@ -62,26 +63,35 @@ func findInstall(ctx context.Context, want int, packaged []string) (install, err
 	return install{}, ErrNoPostgres
 }
 
-// installed lists server binaries of a usable version, newest first.
+// installed lists server binaries of a usable version: PATH's, then the
+// packaged ones, newest first.
 func installed(ctx context.Context, packaged []string) []install {
-	var dirs []string
-	if p, err := exec.LookPath("postgres"); err == nil {
-		if p, err = filepath.EvalSymlinks(p); err == nil {
-			dirs = append(dirs, filepath.Dir(p))
-		}
-	}
-	for _, pattern := range packaged {
-		more, _ := filepath.Glob(pattern) // the patterns are well-formed
-		dirs = append(dirs, more...)
-	}
 	var found []install
-	for _, dir := range dirs {
-		if i, ok := inspect(ctx, dir); ok && !slices.Contains(found, i) {
-			found = append(found, i)
+	for _, pattern := range packaged {
+		dirs, _ := filepath.Glob(pattern) // the patterns are well-formed
+		for _, dir := range dirs {
+			if i, ok := inspect(ctx, dir); ok {
+				found = append(found, i)
+			}
 		}
 	}
 	slices.SortStableFunc(found, func(a, b install) int { return b.major - a.major })
+	if i, ok := inspectPath(ctx); ok {
+		found = slices.Insert(found, 0, i)
+	}
 	return found
+}
+
+// inspectPath asks the server that PATH leads to.
+func inspectPath(ctx context.Context) (install, bool) {
+	program, err := exec.LookPath("postgres")
+	if err != nil {
+		return install{}, false
+	}
+	if program, err = filepath.EvalSymlinks(program); err != nil {
+		return install{}, false
+	}
+	return inspect(ctx, filepath.Dir(program))
 }
 
 var versionPattern = regexp.MustCompile(`\(PostgreSQL\) (\d+)`)

@@ -271,3 +271,34 @@ func TestStart_WithoutAnyPostgresSaysWhatToInstall(t *testing.T) {
 		t.Errorf("err = %v", err)
 	}
 }
+
+// pretended is a folder of server binaries that call themselves the version.
+func pretended(t *testing.T, version string) string {
+	t.Helper()
+	dir := t.TempDir()
+	script := "#!/bin/sh\necho 'postgres (PostgreSQL) " + version + "'\n"
+	for _, name := range []string{"initdb", "postgres"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestFind_PATHChoosesAmongVersionsAndElseTheNewestIsTaken(t *testing.T) {
+	oldest, newest, tooOld := pretended(t, "14.23"), pretended(t, "18.4"), pretended(t, "13.23")
+	packaged := []string{oldest, newest, tooOld}
+	for _, c := range []struct {
+		path string
+		want int
+		dir  string
+	}{
+		{oldest, 0, oldest}, {newest, 0, newest}, {tooOld, 0, newest}, {t.TempDir(), 0, newest},
+		{oldest, 18, newest}, {newest, 14, oldest},
+	} {
+		t.Setenv("PATH", c.path+":/bin")
+		if dir, err := embedpg.FindAmong(t.Context(), c.want, packaged); dir != c.dir || err != nil {
+			t.Errorf("PATH %s, want %d: %s, %v, want %s", c.path, c.want, dir, err, c.dir)
+		}
+	}
+}
