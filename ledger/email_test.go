@@ -18,11 +18,16 @@ import (
 func TestA88_EmailSearch_IsTheSameUnderEveryLocale(t *testing.T) {
 	t.Parallel()
 	base := testdb.Empty(t)
-	for name, locale := range map[string]string{
-		"c":  `LOCALE 'C'`,
-		"tr": `LOCALE_PROVIDER icu ICU_LOCALE 'tr-TR' LOCALE 'C'`,
-		"en": `LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'`,
-	} {
+	locales := map[string]string{"c": `LOCALE 'C'`}
+	var version int
+	if err := base.Owner.QueryRow(t.Context(), `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
+		t.Fatal(err)
+	}
+	if version >= 150000 { // before, a database has none of ICU's locales
+		locales["tr"] = `LOCALE_PROVIDER icu ICU_LOCALE 'tr-TR' LOCALE 'C'`
+		locales["en"] = `LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'`
+	}
+	for name, locale := range locales {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			database := base.Name + "_" + name

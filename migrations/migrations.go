@@ -53,7 +53,7 @@ var ErrConnectionLost = errors.New("the connection to the database was lost")
 // databaseURL is a postgres:// URL or a key=value string, of the schema's owner. Where another process migrates, Up waits
 // its turn for up to lockWait (ErrLockTimeout). A cancelled ctx ends the wait and stops before the next file; a file that
 // has begun is finished. Where the connection breaks, Up goes on from where the database then is. Other errors:
-// ErrDatabaseURL, ErrEncoding, ErrSchemaDirty, ErrConnectionLost; and before anything was changed ErrForeignSchema and
+// ErrDatabaseURL, ErrPostgresTooOld, ErrEncoding, ErrSchemaDirty, ErrConnectionLost; and before anything was changed ErrForeignSchema and
 // ErrOwnerLacksRights.
 func Up(ctx context.Context, databaseURL string) error {
 	return move(ctx, databaseURL, beforeUp, func(version uint) *step {

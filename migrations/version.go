@@ -13,11 +13,15 @@ import (
 var (
 	// ErrSchemaOlder reports a database whose schema lacks migrations that this program needs, or has none.
 	ErrSchemaOlder = errors.New("the database schema is older than this program")
+	// ErrPostgresTooOld reports a server that lacks what the schema and the statements need.
+	ErrPostgresTooOld = errors.New("refundd needs Postgres 14 or newer")
 	// ErrEncoding reports a database whose encoding is not UTF-8.
 	ErrEncoding = errors.New("the database's encoding must be UTF8")
 	// ErrSchemaDirty reports a version that is marked as not sound.
 	ErrSchemaDirty = errors.New("the database schema is marked dirty")
 )
+
+const oldestPostgres = 14_00_00 // as server_version_num counts
 
 // Querier is a pool, a connection or a transaction.
 type Querier interface {
@@ -25,10 +29,10 @@ type Querier interface {
 }
 
 // Version reads the schema's version, 0 where no migration was applied. dirty tells that somebody marked it as unsound, which
-// this program never does. The service's role may ask it as well as the owner. Errors: ErrEncoding,
+// this program never does. The service's role may ask it as well as the owner. Errors: ErrPostgresTooOld, ErrEncoding,
 // ErrForeignSchema.
 func Version(ctx context.Context, conn Querier) (version uint, dirty bool, err error) {
-	if err := encoded(ctx, conn); err != nil {
+	if err := fit(ctx, conn); err != nil {
 		return 0, false, err
 	}
 	var exists bool
@@ -53,13 +57,18 @@ func Version(ctx context.Context, conn Querier) (version uint, dirty bool, err e
 	return uint(max(stored, 0)), dirty, nil
 }
 
-// encoded refuses a database that can not store every text, or that counts characters as bytes.
-func encoded(ctx context.Context, conn Querier) error {
-	var encoding string
-	if err := conn.QueryRow(ctx, `SELECT current_setting('server_encoding')`).Scan(&encoding); err != nil {
-		return fmt.Errorf("read the database's encoding: %w", terse(err))
-	}
-	if encoding != "UTF8" {
+// fit refuses a server that is too old, and a database that can not store every text, or that counts characters as bytes.
+func fit(ctx context.Context, conn Querier) error {
+	var number int
+	var version, encoding string
+	err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('server_version'),
+		current_setting('server_encoding')`).Scan(&number, &version, &encoding)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the server's version and the database's encoding: %w", terse(err))
+	case number < oldestPostgres:
+		return fmt.Errorf("%w: the server is %s", ErrPostgresTooOld, version)
+	case encoding != "UTF8":
 		return fmt.Errorf("%w: it is %s; create another one with ENCODING 'UTF8' TEMPLATE template0", ErrEncoding, encoding)
 	}
 	return nil

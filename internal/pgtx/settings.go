@@ -66,6 +66,9 @@ const (
 	// Postgres has it since 17.
 	noTransactionTimeout = `CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
 		THEN set_config('transaction_timeout', '0', true) END`
+	// A server that has it not is refused later, and told why.
+	noSessionTimeout = `CASE WHEN current_setting('idle_session_timeout', true) IS NOT NULL
+		THEN set_config('idle_session_timeout', '0', false) END`
 	// A commit is on disk, and on the standbys where there are synchronous ones, before it is answered.
 	durableCommit = `CASE WHEN current_setting('synchronous_commit') <> 'remote_apply'
 		THEN set_config('synchronous_commit', 'on', true) END`
@@ -96,8 +99,7 @@ var (
 		{"default_transaction_deferrable", "off"},
 		{"statement_timeout", "0"},
 		{"idle_in_transaction_session_timeout", "0"},
-		{"idle_session_timeout", "0"},
-	}), strings.ReplaceAll(durableCommit, "true)", "false)"),
+	}), noSessionTimeout, strings.ReplaceAll(durableCommit, "true)", "false)"),
 		`CASE WHEN NOT (`+fenced+`) THEN set_config('default_transaction_read_only', 'off', false) END`)
 )
 

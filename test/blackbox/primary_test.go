@@ -1,6 +1,7 @@
 package blackbox
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync"
@@ -20,7 +21,7 @@ func own(t *testing.T, flags ...string) *harness.Service {
 	return s
 }
 
-// system changes a setting of the whole server's, "" takes it back, and waits until the sessions have it.
+// system changes a setting of the whole server's, "" takes it back. Its processes have it soon after.
 func system(t *testing.T, s *harness.Service, name, value string) {
 	t.Helper()
 	change := `ALTER SYSTEM RESET ` + name
@@ -174,6 +175,7 @@ func TestA84_NoStandbyAnswers_NothingIsReportedAsDone(t *testing.T) {
 	until(t, "both wait", func() bool { return count(t, s, `SELECT count(*) FROM (`+waiting+`) w`) == 2 })
 	exec(t, s.DB.URL, `CREATE TABLE claimers AS `+waiting)
 	system(t, s, "synchronous_standby_names", "nobody")
+	until(t, "commits wait for the standbys", func() bool { return commitWaits(s) })
 	release()
 	// Somebody's cancel of one makes its COMMIT a success, with a warning. Of the other it is our own, when we give up.
 	const stuck = `FROM pg_stat_activity JOIN claimers USING (pid) WHERE wait_event = 'SyncRep'`
@@ -199,6 +201,14 @@ func TestA84_NoStandbyAnswers_NothingIsReportedAsDone(t *testing.T) {
 		want(t, tenant.Client().Refund(key, key, 100), "already_processed")
 		wantMoved(t, tenant, key, 100)
 	}
+}
+
+// commitWaits reports whether a commit takes longer than any other one, as it does once the checkpointer knows of the standbys.
+func commitWaits(s *harness.Service) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond) // the refunds wait for their locks for 3 s
+	defer cancel()
+	_, err := s.DB.Owner.Exec(ctx, `SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'test', '')`)
+	return err != nil
 }
 
 func until(t *testing.T, what string, done func() bool) {

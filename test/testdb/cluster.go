@@ -128,6 +128,9 @@ func (c *cluster) prepareOn(ctx context.Context, databaseURL string) error {
 			return fmt.Errorf("lock the test cluster: %w", err)
 		}
 	}
+	if err := c.rightVersion(ctx); err != nil {
+		return err
+	}
 	if err := c.sweep(ctx); err != nil {
 		return err
 	}
@@ -142,6 +145,20 @@ func (c *cluster) prepareOn(ctx context.Context, databaseURL string) error {
 	}
 	if _, err := c.alive.Exec(ctx, `SELECT pg_advisory_unlock($1, 0)`, lockClass); err != nil {
 		return fmt.Errorf("unlock the test cluster: %w", err)
+	}
+	return nil
+}
+
+// rightVersion refuses a server of another major version than REFUNDD_TEST_POSTGRES, where that is set.
+func (c *cluster) rightVersion(ctx context.Context) error {
+	want := os.Getenv("REFUNDD_TEST_POSTGRES")
+	var version string
+	err := c.alive.QueryRow(ctx, `SELECT (current_setting('server_version_num')::int / 10000)::text`).Scan(&version)
+	if err != nil {
+		return fmt.Errorf("read the server's version: %w", err)
+	}
+	if want != "" && want != version {
+		return fmt.Errorf("the server is Postgres %s, and REFUNDD_TEST_POSTGRES wants %s", version, want)
 	}
 	return nil
 }
