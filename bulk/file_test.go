@@ -207,3 +207,29 @@ func FuzzReadLines(f *testing.F) {
 		}
 	})
 }
+
+// A file of results that is opened once more is read, or refused, and what is appended to it then stands in it whole.
+func FuzzOpenResults(f *testing.F) {
+	head := strings.Join(Header, ",") + "\n"
+	f.Add("")
+	f.Add(head)
+	f.Add(head + "2,op-1,A-1,1,\"torn")
+	f.Add(head + strings.Repeat("x,", len(Header)-1) + "x\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		path := filepath.Join(t.TempDir(), "results.csv")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r, err := OpenResults(path)
+		if err != nil {
+			return
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := os.ReadFile(path)
+		if err != nil || !strings.HasPrefix(string(kept), Header[0]) || kept[len(kept)-1] != '\n' {
+			t.Errorf("%q became %q, %v", text, kept, err)
+		}
+	})
+}
