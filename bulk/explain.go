@@ -19,11 +19,12 @@ func (c Config) explain(ctx context.Context, l Line) (Result, error) {
 	if approval != nil && otherCase(l, *approval) {
 		return ofOtherCase(l, *approval), nil
 	}
-	switch receipt, err := c.Client.GetRefund(ctx, q.OperationID); {
-	case err == nil:
-		return replayed(l, receipt), nil
-	case !is(err, client.CodeRefundNotFound):
+	refund, err := c.known(ctx, l, approval)
+	switch {
+	case err != nil:
 		return Result{}, err
+	case refund != nil:
+		return replayed(l, *refund), nil
 	}
 	order, err := c.Client.GetOrder(ctx, q.OrderID)
 	if err != nil {
@@ -56,6 +57,18 @@ func foreseen(l Line, order client.Order, approval *client.Authorization) Result
 	return r
 }
 
+// known is the refund that the line's operation has, nil where it has none. An approval tells of its own.
+func (c Config) known(ctx context.Context, l Line, approval *client.Authorization) (*client.Refund, error) {
+	if approval != nil {
+		return approval.Refund, nil
+	}
+	receipt, err := c.Client.GetRefund(ctx, l.Request.OperationID)
+	if is(err, client.CodeRefundNotFound) {
+		return nil, nil
+	}
+	return &receipt.Refund, err
+}
+
 const codeMismatch = "authorization_mismatch"
 
 // approval is the line's, nil where there is none.
@@ -82,7 +95,7 @@ func ofOtherCase(l Line, a client.Authorization) Result {
 }
 
 // replayed is a line whose operation has a refund already.
-func replayed(l Line, receipt client.Receipt) Result {
+func replayed(l Line, receipt client.Refund) Result {
 	r := Result{Line: l, MoneyMoved: receipt.MoneyMoved, RefundID: receipt.RefundID, NextAction: receipt.NextAction}
 	switch {
 	case receipt.OrderID != l.Request.OrderID || receipt.AmountCents != l.Request.AmountCents:

@@ -24,6 +24,9 @@ type call struct {
 // changes reports whether the request does more than read.
 func (q *call) changes() bool { return q.method != http.MethodGet }
 
+// missing reports whether a read was told that there is nothing: that is its answer, whatever may be sent for the operation then.
+func (q *call) missing(failed *failedAttempt) bool { return !q.changes() && failed.Status == http.StatusNotFound }
+
 // untold is what is known of the money where nothing was answered.
 func (q *call) untold() MoneyMoved {
 	if q.names == "" {
@@ -43,7 +46,7 @@ func (c *Client) do(ctx context.Context, q *call) error {
 		if failed == nil {
 			return nil
 		}
-		again := failed.again && n < c.config.Attempts
+		again := failed.again && n < c.config.Attempts && !q.missing(failed)
 		switch {
 		case failed.lost() && q.find != nil:
 			// What it came to is asked for before it is sent again, and also where it is not: an answer may be all that is

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -187,6 +188,20 @@ func TestReads_AreNeverServedFromACache(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"no-store", "no-store"}, asked); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A refund that nobody began may be sent, which its answer says; a read of it has been answered.
+func TestGetRefund_NotFound_IsAskedOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	_, err := s.client(t, nil).GetRefund(t.Context(), "nobodys")
+	failure, ok := errors.AsType[*client.Error](err)
+	if !ok || failure.Code != client.CodeRefundNotFound || !failure.Retryable {
+		t.Errorf("got %v", err)
+	}
+	if diff := cmp.Diff([]string{"GET nobodys 1"}, s.seen); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
 
