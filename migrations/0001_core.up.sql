@@ -188,9 +188,9 @@ CREATE INDEX refund_operations_order_idx ON refund_operations (tenant_id, order_
     WHERE state <> 'revoked';
 CREATE INDEX refund_operations_created_idx ON refund_operations (tenant_id, created_at, operation_id)
     WHERE state <> 'revoked';
--- Most rows are succeeded; a search for any other state must not read them.
+-- Most rows are succeeded; a search for any other state must not read them, and a count of those need not read their rows.
 CREATE INDEX refund_operations_state_idx ON refund_operations (tenant_id, state, created_at, operation_id)
-    WHERE state <> 'succeeded';
+    INCLUDE (currency, amount_cents) WHERE state <> 'succeeded';
 -- What an order holds: few rows, however many refunds it has.
 CREATE INDEX refund_operations_held_idx ON refund_operations (tenant_id, order_id)
     WHERE state IN ('reserved', 'pending', 'needs_attention');

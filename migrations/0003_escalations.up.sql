@@ -67,9 +67,10 @@ CREATE TABLE escalations (
 CREATE UNIQUE INDEX escalations_request_key ON escalations (tenant_id, case_id, order_id, amount_cents) WHERE subject = 'request';
 CREATE UNIQUE INDEX escalations_operation_key ON escalations (tenant_id, operation_id) WHERE subject = 'operation' AND state = 'open';
 CREATE UNIQUE INDEX escalations_handoff_key ON escalations (tenant_id, case_id, trigger) WHERE subject = 'handoff' AND state = 'open';
--- GET /v1/escalations by queue and by state (the primary key lists them all), and the metrics.
+-- GET /v1/escalations by queue, by state and as they are due (the primary key lists them all), and the metrics.
 CREATE INDEX escalations_queue_idx ON escalations (tenant_id, queue, escalation_id);
 CREATE INDEX escalations_state_idx ON escalations (tenant_id, state, escalation_id);
+CREATE INDEX escalations_due_idx ON escalations (tenant_id, due_at, escalation_id) WHERE state = 'open';
 CREATE INDEX escalations_open_idx ON escalations (queue, due_at) WHERE state = 'open';
 -- What a case was approved for before, and an order.
 CREATE INDEX refund_authorizations_order_idx ON refund_authorizations (tenant_id, order_id);

@@ -81,7 +81,7 @@ func tables(t *testing.T, db *testdb.DB) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(names) != 17 {
+	if len(names) != 19 {
 		t.Errorf("tables %v", names)
 	}
 	return names
