@@ -158,7 +158,7 @@ type escalationQuery struct {
 }
 
 func readEscalationQuery(in *input) escalationQuery {
-	q := in.query("queue", "state", "limit", "cursor", "created_after", "created_before")
+	q := in.query("queue", "state", "sort", "limit", "cursor", "created_after", "created_before")
 	query := escalationQuery{tenantID: in.tenant(), page: in.page(q)}
 	if queue, ok := q["queue"]; ok {
 		in.blame("query:queue", textFault(queue, maxID))
@@ -170,6 +170,12 @@ func readEscalationQuery(in *input) escalationQuery {
 			in.blame("query:state", faultInvalid)
 		}
 		query.filter.State = &state
+	}
+	if sort, ok := q["sort"]; ok {
+		query.filter.Due = true
+		if sort != "due_at" || query.filter.State != nil && *query.filter.State != escalations.StateOpen {
+			in.blame("query:sort", faultInvalid)
+		}
 	}
 	return query
 }

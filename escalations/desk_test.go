@@ -522,6 +522,36 @@ func TestList_PagesAreWholeAndTenantsApart(t *testing.T) {
 	}
 }
 
+// The queue as it is due: pages follow the SLA, not the arrival, and miss nothing while cases are closed.
+func TestList_AsCasesAreDue(t *testing.T) {
+	b := newBundle(t)
+	for i := range 7 {
+		b.want(asks(fmt.Sprint("C", i), "O0", 9000), "beyond_limit")
+	}
+	// The later it was opened, the earlier it is due; two are due at once.
+	b.exec(`UPDATE escalations SET due_at = '2026-01-09Z'::timestamptz - least(right(case_id, 1)::int, 5) * interval '1 day'`)
+	open := escalations.StateOpen
+	page, seen := operations.Page{Limit: 2}, []string{}
+	for range 10 {
+		found, next, err := b.List(t.Context(), tenant, escalations.Filter{State: &open, Due: true}, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range found {
+			seen = append(seen, *e.CaseID)
+			if _, err := b.Decline(t.Context(), verdict(e.ID, "key-ann")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if page.Cursor = next; next == "" {
+			break
+		}
+	}
+	if diff := cmp.Diff([]string{"C5", "C6", "C4", "C3", "C2", "C1", "C0"}, seen); diff != "" {
+		t.Errorf("cases (-want +got):\n%s", diff)
+	}
+}
+
 // One policy is swapped for another while requests are decided: each decision is wholly of one version.
 func TestSetPolicy_WhileRequestsAreDecided(t *testing.T) {
 	b := newBundle(t)

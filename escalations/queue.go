@@ -176,9 +176,11 @@ func find(ctx context.Context, tx pgx.Tx, tenantID, id string, lock bool) (Escal
 type Filter struct {
 	Queue *string
 	State *State
+	Due   bool // open cases alone, the one that is due first in front
 }
 
-// List returns a page of cases, newest first (their ids are UUIDv7), and the next page's cursor, empty at the end.
+// List returns a page of cases, newest first (their ids are UUIDv7) unless they are asked for as they are due, and the next page's
+// cursor, empty at the end. A case's due_at never changes, so that a cursor holds while cases come and go.
 func (d *Desk) List(ctx context.Context, tenantID string, f Filter, p operations.Page) ([]Escalation, string, error) {
 	w := pages.Where{Args: []any{tenantID, p.Limit + 1}}
 	w.And("e.tenant_id = $1")
@@ -188,23 +190,42 @@ func (d *Desk) List(ctx context.Context, tenantID string, f Filter, p operations
 	if f.State != nil {
 		w.And("e.state = ?", *f.State)
 	}
+	if f.Due {
+		w.And("e.state = 'open'")
+	}
 	w.Between("e.created_at", p.CreatedAfter, p.CreatedBefore)
 	if p.Cursor != "" {
 		last, ok := pages.IDOf(p.Cursor)
 		if !ok {
 			return nil, "", operations.ErrInvalidCursor
 		}
-		w.And("e.escalation_id < ?::text::uuid", last)
+		w.And(after(f), last)
 	}
 	var found []Escalation
 	err := pgtx.Query(ctx, d.pool, func(rows pgx.Rows) (err error) {
 		found, err = collect(rows, nil)
 		return err
 	}, `SELECT `+escalationColumns+` FROM escalations e WHERE `+w.String()+`
-		ORDER BY e.escalation_id DESC LIMIT $2`, w.Args...)
+		ORDER BY `+order(f)+` LIMIT $2`, w.Args...)
 	if err != nil {
 		return nil, "", fmt.Errorf("list escalations: %w", err)
 	}
 	page, next := pages.Cut(found, p.Limit, func(e Escalation) string { return pages.CursorOf(e.ID) })
 	return page, next, nil
+}
+
+func order(f Filter) string {
+	if f.Due {
+		return "e.due_at, e.escalation_id"
+	}
+	return "e.escalation_id DESC"
+}
+
+// after is the condition of the cases behind a cursor's.
+func after(f Filter) string {
+	if f.Due {
+		return `(e.due_at, e.escalation_id) > (SELECT l.due_at, l.escalation_id FROM escalations l
+			WHERE l.tenant_id = $1 AND l.escalation_id = ?::text::uuid)`
+	}
+	return "e.escalation_id < ?::text::uuid"
 }

@@ -10,13 +10,9 @@ import { Due } from './now.js';
 const WRITE = 'authorizations:write';
 const subjects = { request: 'A refund was asked for', operation: 'A refund waits for a decision', handoff: 'A conversation was handed over' };
 
-// urgent puts what is open first, by when it is due; the rest stays newest first.
-const urgent = (cases) => [...cases.filter((c) => c.state === 'open').sort((a, b) => (a.due_at < b.due_at ? -1 : 1)),
-  ...cases.filter((c) => c.state !== 'open')];
-
 export default function Escalations({ about: [queue = ''] }) {
   const [state, setState] = useState('open');
-  const query = new URLSearchParams({ limit: '100', ...(state && { state }), ...(queue && { queue }) });
+  const query = new URLSearchParams({ limit: '100', ...(state && { state }), ...(state === 'open' && { sort: 'due_at' }), ...(queue && { queue }) });
   const pages = usePages(`/v1/escalations?${query}`, 5000);
   return html`<${Title} id=${queue}>Escalations${queue && html`: <span class="id">${queue}</span>`}<//>
     <div class="row"><div class="field"><label for="state">Show</label>
@@ -25,8 +21,7 @@ export default function Escalations({ about: [queue = ''] }) {
       </select></div>
       ${queue && html`<p><a href="#/escalations">All queues</a></p>`}</div>
     <${Read} of=${pages} empty="No such case.">${(page) => html`
-      ${page.next_cursor && html`<p class="fine">The newest 100; of these the most urgent first. Older ones follow on the next page.</p>`}
-      <ul class="cards">${urgent(page.data).map((c) => html`<${Case} key=${c.escalation_id} of=${c} done=${pages.again} />`)}</ul>
+      <ul class="cards">${page.data.map((c) => html`<${Case} key=${c.escalation_id} of=${c} done=${pages.again} />`)}</ul>
       <${Pager} pages=${pages} label="escalations" />`}<//>`;
 }
 

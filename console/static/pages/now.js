@@ -68,7 +68,7 @@ function Waiting({ state, title, totals, empty, note, quiet }) {
 
 // Queues are the open escalations, by queue.
 function Queues() {
-  const open = useRead('/v1/escalations?state=open&limit=100', SLOW / 3);
+  const open = useRead('/v1/escalations?state=open&sort=due_at&limit=100', SLOW / 3);
   return html`<section aria-labelledby="queues"><h2 id="queues">Open escalations</h2>
     <${Read} of=${open} empty="No case is open.">${(page) => html`
       <${Table} caption=${{ text: 'Open cases by queue', hidden: true }} id=${(q) => q.queue} rows=${byQueue(page.data)} columns=${[
@@ -77,7 +77,7 @@ function Queues() {
         ['Overdue', (q) => (q.overdue ? html`<span class="late">${q.overdue}</span>` : '0'), 'number'],
         ['Next due', (q) => html`<${Due} at=${q.due} />`],
       ]} />
-      ${page.next_cursor && html`<p class="fine">Counted among the newest 100; there are more.</p>`}`}<//></section>`;
+      ${page.next_cursor && html`<p class="fine">Counted among the 100 that are due first; there are more.</p>`}`}<//></section>`;
 }
 
 export function Due({ at, within }) {
