@@ -9,13 +9,16 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"refundd/access"
 	"refundd/operations"
@@ -319,6 +322,33 @@ func TestDatabase_UnavailableIsRetryableAndUnknown(t *testing.T) {
 	}
 	if a := s.do(t, "GET", "/healthz", ""); a.status != 200 {
 		t.Errorf("healthz: %d %s", a.status, a.raw)
+	}
+}
+
+// What the alerts on an exhausted Postgres go by. A disk that is really full is in test/drill.
+func TestDatabase_WhyItRefusedIsCounted(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]string{
+		"53100": "disk_full", "53300": "too_many_connections", "25006": "read_only", "55P03": "locked", "57P01": "other", "": "unreachable",
+	} {
+		cause := fmt.Errorf("claim keys: %w", &pgconn.PgError{Code: code})
+		if code == "" {
+			cause = fmt.Errorf("claim keys: %w", context.DeadlineExceeded)
+		}
+		if got := whyRefused(cause); got != want || !slices.Contains(refusals, got) {
+			t.Errorf("%q is %q, want %q", code, got, want)
+		}
+	}
+	m, err := newMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.refused(&problem{Code: "database_unavailable", cause: &pgconn.PgError{Code: "53100"}})
+	m.refused(&problem{Code: "internal", cause: &pgconn.PgError{Code: "53100"}})
+	m.refused(nil)
+	var full dto.Metric
+	if err := m.database.WithLabelValues("disk_full").Write(&full); err != nil || full.GetCounter().GetValue() != 1 {
+		t.Errorf("counted %v, %v", full.GetCounter().GetValue(), err)
 	}
 }
 

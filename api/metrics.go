@@ -1,8 +1,12 @@
 package api
 
 import (
+	"errors"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -13,6 +17,7 @@ type metrics struct {
 	refunds  *prometheus.CounterVec
 	attempts *prometheus.CounterVec
 	events   *prometheus.CounterVec
+	database *prometheus.CounterVec
 }
 
 // codeOK is the code of an answer that is no problem, in metrics and logs.
@@ -44,16 +49,57 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Help: "Events that providers announced, by what became of them: applied (a refund moved), unchanged, not_ours, " +
 				"refused (unsigned, malformed, too large), or failed: not heeded because of us, and to be sent again.",
 		}, []string{"provider", "result"}),
+		database: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "refundd_database_refusals_total",
+			Help: "Requests that were answered database_unavailable, by why: disk_full, too_many_connections, read_only, locked, " +
+				"other (what Postgres said), or unreachable (it said nothing).",
+		}, []string{"why"}),
+	}
+	for _, why := range refusals { // a counter that begins with its first one rises from nowhere, and no rate sees it
+		m.database.WithLabelValues(why)
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.requests, m.latency, m.refunds, m.attempts, m.events} {
+	for _, c := range []prometheus.Collector{m.requests, m.latency, m.refunds, m.attempts, m.events, m.database} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// Why Postgres refused, by its SQLSTATE; any other is whyOther.
+const (
+	whyUnreachable = "unreachable"
+	whyOther       = "other"
+)
+
+var (
+	whyOf = map[string]string{
+		pgerrcode.DiskFull: "disk_full", pgerrcode.TooManyConnections: "too_many_connections",
+		pgerrcode.ReadOnlySQLTransaction: "read_only", pgerrcode.LockNotAvailable: "locked",
+	}
+	refusals = append(slices.Collect(maps.Values(whyOf)), whyUnreachable, whyOther)
+)
+
+// whyRefused tells it of the cause of a database_unavailable.
+func whyRefused(cause error) string {
+	var said interface{ SQLState() string }
+	if !errors.As(cause, &said) {
+		return whyUnreachable
+	}
+	if why, known := whyOf[said.SQLState()]; known {
+		return why
+	}
+	return whyOther
+}
+
+// refused counts what an answer owes to the database.
+func (m *metrics) refused(p *problem) {
+	if p != nil && p.Code == "database_unavailable" {
+		m.database.WithLabelValues(whyRefused(p.cause)).Inc()
+	}
 }
 
 func (m *metrics) count(x *exchange, rep reply, code string, took time.Duration) {

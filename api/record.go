@@ -23,6 +23,7 @@ func (x *exchange) record(rep reply, p *problem) {
 	}
 	took := time.Since(x.started)
 	x.s.metrics.count(x, rep, code, took)
+	x.s.metrics.refused(p)
 	x.describeSpan(rep, code)
 	level := x.level(rep)
 	if !x.s.log.Enabled(x.r.Context(), level) {

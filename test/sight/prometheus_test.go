@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -15,18 +16,19 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"refundd/test/harness"
 )
 
-var pictures = flag.String("pictures", "", "folder to draw the dashboard's panels into, with gnuplot")
+var pictures = flag.String("pictures", "", "folder for what test/sight/draw draws the dashboard from")
 
 // TestDashboard_ShowsARunWithFaults has a real Prometheus scrape two real servers while refunds go well and wrong, and asks it
 // each query of the dashboard and each rule.
 func TestDashboard_ShowsARunWithFaults(t *testing.T) {
-	s := harness.NewPaying(t, "--provider-breaker-failures", "3", "--provider-breaker-open", "3s", "--backoff-min", "1s", "--backoff-max", "2s")
+	s := harness.NewPaying(t, "--provider-breaker-failures", "3", "--provider-breaker-open", "3s", "--webhook-allow-private", "--backoff-min", "1s", "--backoff-max", "2s")
 	s.AddServer(t)
 	s.AddServer(t)
 	p := startPrometheus(t, map[string][]string{"refundd": {host(s.Servers[0].AdminURL), host(s.Servers[1].AdminURL)}})
@@ -37,14 +39,16 @@ func TestDashboard_ShowsARunWithFaults(t *testing.T) {
 	s.Audit(t)
 	time.Sleep(2 * time.Second)
 
+	var answers []answer
 	for _, q := range p.dashboard(t) {
 		series := p.ask(t, q.expr)
 		if len(series) == 0 {
 			t.Errorf("panel %q: no data for %s", q.title, q.expr)
 		}
-		if *pictures != "" {
-			q.draw(t, *pictures, series)
-		}
+		answers = append(answers, q.answer(series))
+	}
+	if *pictures != "" {
+		keep(t, *pictures, answers)
 	}
 	raised := []string{"RefunddNeedsAttention", "RefunddBooksContradicted", "RefunddProviderUncertain"}
 	alerts := p.states(t)
@@ -82,11 +86,23 @@ type run struct {
 	t      *testing.T
 	s      *harness.Service
 	tenant *harness.Tenant
+
+	refuses *atomic.Bool // webhooks
 }
 
 func newRun(t *testing.T, s *harness.Service) run {
-	r := run{t, s, s.OpenTenant(t)}
+	r := run{t, s, s.OpenTenant(t), &atomic.Bool{}}
 	r.tenant.Order("P", 1_000_000)
+	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if r.refuses.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	}))
+	t.Cleanup(func() { receiver.CloseClientConnections(); receiver.Close() })
+	r.tenant.Client().Post("/v1/webhook-endpoints", harness.Fields{"url": receiver.URL})
+	gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
+	t.Cleanup(func() { gone.CloseClientConnections(); gone.Close() })
+	r.tenant.Client().Post("/v1/webhook-endpoints", harness.Fields{"url": gone.URL})
 	return r
 }
 
@@ -111,6 +127,7 @@ func (r run) round(n int) {
 	r.tenant.At(n).Post("/v1/refund-requests", harness.Fields{
 		"case_id": fmt.Sprint("c-", n), "order_id": "P", "amount_cents": 1, "reason_code": "damaged",
 	})
+	r.refuses.Store(n > 4)
 	switch n {
 	case 3: // the provider shows two refunds where there is to be one
 		pay("twice")
@@ -243,27 +260,27 @@ func (p prometheus) rules(t *testing.T) []rule {
 }
 
 // query is one of a panel's.
-type query struct{ title, expr, legend string }
+type query struct {
+	panel               int
+	title, expr, legend string
+}
 
 func (p prometheus) dashboard(t *testing.T) []query {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join(harness.Root(), "deploy", "grafana", "refundd.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	var d struct {
 		Panels []struct {
+			ID      int
 			Title   string
 			Targets []struct{ Expr, LegendFormat string }
 		}
 	}
-	if err := json.Unmarshal(raw, &d); err != nil {
+	if err := json.Unmarshal([]byte(read(t, "deploy", "grafana", "refundd.json")), &d); err != nil {
 		t.Fatal(err)
 	}
 	var all []query
 	for _, panel := range d.Panels {
 		for _, target := range panel.Targets {
-			all = append(all, query{panel.Title, target.Expr, target.LegendFormat})
+			all = append(all, query{panel.ID, panel.Title, target.Expr, target.LegendFormat})
 		}
 	}
 	if len(all) < 30 {
@@ -272,23 +289,42 @@ func (p prometheus) dashboard(t *testing.T) []query {
 	return all
 }
 
-// draw adds a query's lines to the data of its panel's picture, for test/sight/draw.
-func (q query) draw(t *testing.T, dir string, all []series) {
+// answer is a query's lines as a panel shows them.
+type answer struct {
+	Panel  int    `json:"panel"`
+	Series []line `json:"series"`
+}
+
+type line struct {
+	Name   string `json:"name"`
+	Times  []any  `json:"times"`
+	Values []any  `json:"values"` // as text
+}
+
+func (q query) answer(all []series) answer {
+	a := answer{Panel: q.panel}
+	for _, s := range all {
+		l := line{Name: q.legend}
+		for label, value := range s.Metric {
+			l.Name = strings.ReplaceAll(l.Name, "{{"+label+"}}", value)
+		}
+		for _, v := range s.Values {
+			l.Times, l.Values = append(l.Times, v[0]), append(l.Values, v[1])
+		}
+		a.Series = append(a.Series, l)
+	}
+	return a
+}
+
+// keep writes what test/sight/draw draws.
+func keep(t *testing.T, dir string, answers []answer) {
 	t.Helper()
-	file, err := os.OpenFile(filepath.Join(dir, strings.NewReplacer(" ", "-", "/", "-").Replace(q.title)+".dat"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	text, err := json.Marshal(answers)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	for _, s := range all {
-		name := q.legend
-		for label, value := range s.Metric {
-			name = strings.ReplaceAll(name, "{{"+label+"}}", value)
-		}
-		fmt.Fprintf(file, "%q\n", name)
-		for _, v := range s.Values {
-			fmt.Fprintf(file, "%v %v\n", v[0], v[1])
-		}
-		fmt.Fprint(file, "\n\n")
+	module := "export const dashboard = " + read(t, "deploy", "grafana", "refundd.json") + ";\nexport const answers = " + string(text) + ";\n"
+	if err := os.WriteFile(filepath.Join(dir, "run.js"), []byte(module), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
