@@ -10,8 +10,7 @@ import (
 
 // How much a total may read, and answer: a tenant of tens of millions of refunds costs no more than this.
 const (
-	maxTotalled = 200_000   // refunds that no hour's sum holds
-	maxOpen     = 1_000_000 // refunds that have no end yet
+	maxTotalled = 200_000 // refunds, but those that an hour's sum holds
 	maxTotals   = 10_000
 )
 
@@ -63,8 +62,8 @@ type Totals struct {
 	Since    *time.Time // of Complete false: when the oldest refund that was counted was created
 }
 
-// OpenTotals counts the refunds of a tenant that have no end yet, by state and currency. Beyond a million of them it counts
-// no more.
+// OpenTotals counts the refunds of a tenant that have no end yet, by state and currency. Beyond 200,000 of them it counts no
+// more: who watches asks again and again, and most of all when there are many.
 func (e *Engine) OpenTotals(ctx context.Context, tenantID string) (Totals, error) {
 	t, err := e.totals(ctx, fmt.Sprintf(`
 		SELECT min(o.at), o.state, o.currency, count(*), sum(o.amount_cents)::text, min(o.at), sum(count(*)) OVER () <= %d
@@ -74,7 +73,7 @@ func (e *Engine) OpenTotals(ctx context.Context, tenantID string) (Totals, error
 			FROM refund_operations
 			WHERE tenant_id = $1 AND state IN ('reserved', 'pending', 'needs_attention') LIMIT %d
 		) AS o
-		GROUP BY o.state, o.currency ORDER BY o.state, o.currency`, maxOpen, maxOpen+1), tenantID)
+		GROUP BY o.state, o.currency ORDER BY o.state, o.currency`, maxTotalled, maxTotalled+1), tenantID)
 	if err != nil {
 		return t, fmt.Errorf("total open refunds: %w", err)
 	}
