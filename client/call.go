@@ -25,7 +25,9 @@ type call struct {
 func (q *call) changes() bool { return q.method != http.MethodGet }
 
 // missing reports whether a read was told that there is nothing: that is its answer, whatever may be sent for the operation then.
-func (q *call) missing(failed *failedAttempt) bool { return !q.changes() && failed.Status == http.StatusNotFound }
+func (q *call) missing(failed *failedAttempt) bool {
+	return !q.changes() && failed.Status == http.StatusNotFound
+}
 
 // untold is what is known of the money where nothing was answered.
 func (q *call) untold() MoneyMoved {
