@@ -53,6 +53,7 @@ export function Decision({ refund: r, path, look, done }) {
     : html`The books say that ${amount} went to the customer, and the hold ends. Nothing is sent. Had it not been paid, the customer would
           go without: refundd never sends this refund again.`}<//>
         <${Choice} outcome="failed" chosen=${form.outcome} choose=${fill('outcome')} title="Not paid">
+          ${look?.event.detail.outcome === 'succeeded' && html`<strong>The provider showed it as paid: refused unless its books say otherwise by now.</strong> `}
           The hold ends${r.failure_code !== 'over_refund' && html` and ${amount} can be refunded again, by a new approval`}. Nothing is sent. Had it been paid after all, the next
           refund would pay the customer twice.<//>
       </fieldset>

@@ -69,7 +69,8 @@ function Acts({ of: c, done }) {
   const own = c.opened_by === session.me.key_id;
   const busy = act.busy || old;
   return html`<form onSubmit=${(e) => e.preventDefault()}>
-    <${Field} label="Your name" name=${`name-${c.escalation_id}`} value=${name} onInput=${setName} maxlength="255" />
+    <${Field} label="Your name" name=${`name-${c.escalation_id}`} value=${name} onInput=${setName} maxlength="255"
+      hint="Needed to take it: the others then see who looks at it." />
     <p class="acts">
       <button type="button" disabled=${busy || !name.trim()} onClick=${() => act.run('take', { owner: name.trim() }, 'You have it.')}>${c.owner ? 'Take it over' : 'Take it'}</button>
       ${c.subject === 'request' && !own && html`<button type="button" aria-expanded=${asking === 'approve'} onClick=${() => ask('approve')}>Approve…</button>`}
