@@ -46,48 +46,6 @@ BEGIN
         ignored := set_config('lock_timeout', '100ms', true);
     END IF;
 
-    -- Alone, a refund without a provider that nothing stands in the way of takes the same steps in plain statements, at two thirds
-    -- of the price. What else it may turn out to be goes the road of many, from its beginning: nothing is written by then.
-    IF n = 1 THEN
-        SELECT o.currency, o.captured_cents - o.refunded_cents INTO currency, remainder
-        FROM orders o WHERE o.tenant_id = tenants[1] AND o.order_id = orders[1] AND o.provider IS NULL
-            AND NOT EXISTS (SELECT FROM refund_operations op
-                WHERE op.tenant_id = tenants[1] AND op.operation_id = operations[1])
-        FOR NO KEY UPDATE SKIP LOCKED;
-        IF FOUND THEN
-            at := clock_timestamp();
-            SELECT verdict_on_refund(began + times_left[1] <= at, currencies[1], claim_refunds.currency, true,
-                a.order_id, a.amount_cents, a.currency, a.expires_at, at, orders[1], amounts[1], remainder, NULL, 0)
-            INTO verdict
-            FROM refund_authorizations a WHERE a.tenant_id = tenants[1] AND a.operation_id = operations[1];
-        END IF;
-        IF verdict = 'passed' THEN
-            INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
-                reason, metadata, state, created_at, settled_at)
-            VALUES (tenants[1], operations[1], fingerprints[1], refunds[1]::uuid, orders[1], amounts[1],
-                claim_refunds.currency, reasons[1], metadatas[1]::jsonb, 'succeeded', at, at)
-            ON CONFLICT (tenant_id, operation_id) DO NOTHING;
-            IF FOUND THEN
-                INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents,
-                    currency, created_at)
-                VALUES (tenants[1], operations[1], 1, 'refund', 'merchant', 'customer', amounts[1], claim_refunds.currency, at);
-                IF NOT FOUND THEN
-                    PERFORM expect_rows('transfers posted', 0, 1);
-                END IF;
-                UPDATE orders o SET refunded_cents = o.refunded_cents + amounts[1]
-                WHERE o.tenant_id = tenants[1] AND o.order_id = orders[1];
-                IF NOT FOUND THEN
-                    PERFORM expect_rows('refunds debited', 0, 1);
-                END IF;
-                ignored := on_refunds_claimed(tenants, operations, at);
-                place := 1;
-                verdict := 'claimed';
-                RETURN NEXT;
-                RETURN;
-            END IF;
-        END IF;
-    END IF;
-
     -- 1. Look the keys up, and lock the orders of those without a row, sorted. NO KEY: the foreign keys' KEY SHARE must pass, or
     -- two batches would deadlock. A row that was changed while we waited for it is read as it is then.
     SELECT array_agg(op.known), array_agg(o.currency), array_agg(o.provider), array_agg(o.provider_payment_ref),
@@ -286,7 +244,76 @@ BEGIN
     END IF;
 END $$;
 
--- Says whether a request passes, or the first thing that speaks against it: alone and in company alike. What is unknown (null)
+-- Claims one request that came alone, and says of it what claim_refunds would. A refund without a provider that nothing stands in
+-- the way of takes the steps of tx 1 here, in plain statements, at half the price. Anything else goes the road of many, as an
+-- array of one and from the beginning: nothing is written by then.
+CREATE OR REPLACE FUNCTION claim_refund(
+    patient boolean, tenant text, id text, of_order text, amount bigint, asked_currency text, of_fingerprint text, refund uuid,
+    of_reason text, of_metadata jsonb, time_left interval, layer text, detail text, providers text[], admitted integer[],
+    retentions interval[], key_lengths integer[], lease interval, call_limit interval
+) RETURNS TABLE (
+    place integer, verdict text, at timestamptz, currency text, provider text, payment_ref text, remainder bigint,
+    look_first boolean, payment_account text, operation refund_operations
+) LANGUAGE plpgsql AS $$
+DECLARE
+    began   CONSTANT timestamptz := clock_timestamp();
+    ignored text;
+BEGIN
+    IF NOT patient THEN
+        ignored := set_config('lock_timeout', '100ms', true);
+    END IF;
+
+    -- 1. Lock the order of a key without a row.
+    SELECT o.currency, o.captured_cents - o.refunded_cents INTO currency, remainder
+    FROM orders o WHERE o.tenant_id = tenant AND o.order_id = of_order AND o.provider IS NULL
+        AND NOT EXISTS (SELECT FROM refund_operations op WHERE op.tenant_id = tenant AND op.operation_id = id)
+    FOR NO KEY UPDATE SKIP LOCKED;
+
+    -- 2. and 3. A new statement reads the approval, and judges.
+    IF FOUND THEN
+        at := clock_timestamp();
+        SELECT verdict_on_refund(began + time_left <= at, asked_currency, claim_refund.currency, true, a.order_id,
+            a.amount_cents, a.currency, a.expires_at, at, of_order, amount, remainder, NULL, 0)
+        INTO verdict
+        FROM refund_authorizations a WHERE a.tenant_id = tenant AND a.operation_id = id;
+    END IF;
+
+    -- 4. Claim the key: somebody else may have been first.
+    IF verdict = 'passed' THEN
+        INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
+            reason, metadata, state, created_at, settled_at)
+        VALUES (tenant, id, of_fingerprint, refund, of_order, amount, claim_refund.currency, of_reason, of_metadata,
+            'succeeded', at, at)
+        ON CONFLICT (tenant_id, operation_id) DO NOTHING;
+        IF FOUND THEN
+            place := 1;
+            verdict := 'claimed';
+        END IF;
+    END IF;
+    IF verdict IS DISTINCT FROM 'claimed' THEN
+        RETURN QUERY SELECT * FROM claim_refunds(patient, ARRAY[tenant], ARRAY[id], ARRAY[of_order], ARRAY[0::bigint],
+            ARRAY[amount], ARRAY[asked_currency], ARRAY[of_fingerprint], ARRAY[refund::text], ARRAY[of_reason],
+            ARRAY[of_metadata::text], ARRAY[time_left], ARRAY[layer], ARRAY[detail], providers, admitted, retentions,
+            key_lengths, lease, call_limit);
+        RETURN;
+    END IF;
+
+    -- 5. Debit what this INSERT made.
+    INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency,
+        created_at)
+    VALUES (tenant, id, 1, 'refund', 'merchant', 'customer', amount, claim_refund.currency, at);
+    IF NOT FOUND THEN
+        PERFORM expect_rows('transfers posted', 0, 1);
+    END IF;
+    UPDATE orders o SET refunded_cents = o.refunded_cents + amount WHERE o.tenant_id = tenant AND o.order_id = of_order;
+    IF NOT FOUND THEN
+        PERFORM expect_rows('refunds debited', 0, 1);
+    END IF;
+    ignored := on_refunds_claimed(ARRAY[tenant], ARRAY[id], at);
+    RETURN NEXT;
+END $$;
+
+-- Says whether a request passes, or the first thing that speaks against it, alone and in company alike. What is unknown (null)
 -- speaks against nothing. ahead is what those ahead of it in its order would take.
 CREATE OR REPLACE FUNCTION verdict_on_refund(
     late boolean, currency text, held text, needs_approval boolean, approved_order text, approved_amount bigint,
@@ -319,5 +346,5 @@ CREATE OR REPLACE FUNCTION on_refunds_claimed(tenants text[], operations text[],
 BEGIN
 END $$;
 
-REVOKE ALL ON FUNCTION claim_refunds, verdict_on_refund, expect_rows, on_refunds_claimed FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION claim_refunds, verdict_on_refund, expect_rows, on_refunds_claimed TO refundd_service;
+REVOKE ALL ON FUNCTION claim_refund, claim_refunds, verdict_on_refund, expect_rows, on_refunds_claimed FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION claim_refund, claim_refunds, verdict_on_refund, expect_rows, on_refunds_claimed TO refundd_service;

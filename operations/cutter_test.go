@@ -120,7 +120,7 @@ func (c *cutter) serve(client net.Conn, server string) {
 func (c *cutter) claiming(message []byte) bool {
 	parts := bytes.SplitN(message[5:], []byte{0}, 3)
 	switch {
-	case message[0] == 'P' && len(parts) > 1 && bytes.Contains(parts[1], []byte("claim_refunds(")):
+	case message[0] == 'P' && len(parts) > 1 && bytes.Contains(parts[1], []byte("FROM claim_refund")):
 		c.claims.Store(string(parts[0]), true)
 	case message[0] == 'B' && len(parts) > 1:
 		_, claims := c.claims.Load(string(parts[1]))

@@ -121,7 +121,7 @@ func (p *plans) hold(t *testing.T, l lookup) {
 	}
 	found := map[string]bool{}
 	for _, s := range p.recorder.take() {
-		if strings.Contains(s.sql, "FROM claim_refunds(") {
+		if strings.Contains(s.sql, "FROM claim_refund") {
 			for _, plan := range s.nested(t, p.db.URL) {
 				plan.relations(found)
 				for _, why := range p.indexes.faults(plan, false) {

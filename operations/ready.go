@@ -27,13 +27,13 @@ func CanWrite(ctx context.Context, tx pgx.Tx) error {
 	} {
 		b.Queue(sql)
 	}
-	b.Queue(`SELECT count(*) FROM pg_proc WHERE proname = 'claim_refunds' AND pronamespace = 'public'::regnamespace
+	b.Queue(`SELECT count(*) FROM pg_proc WHERE proname IN ('claim_refund', 'claim_refunds') AND pronamespace = 'public'::regnamespace
 		AND has_function_privilege(oid, 'EXECUTE')`).QueryRow(func(row pgx.Row) error {
 		var callable int
-		if err := row.Scan(&callable); err != nil || callable == 1 {
+		if err := row.Scan(&callable); err != nil || callable == 2 {
 			return err
 		}
-		return errors.New("claim_refunds can not be called")
+		return errors.New("claim_refund or claim_refunds can not be called")
 	})
 	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fmt.Errorf("ask whether a refund can be written: %w", err)

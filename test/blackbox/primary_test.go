@@ -127,6 +127,7 @@ func TestA71_NotReadyWhileAWriteCouldNotSucceed(t *testing.T) {
 		{"no debit", `REVOKE UPDATE (refunded_cents) ON orders FROM refundd_service`, `GRANT UPDATE (refunded_cents) ON orders TO refundd_service`},
 		{"no claim", `REVOKE INSERT ON refund_operations FROM refundd_service`, `GRANT INSERT ON refund_operations TO refundd_service`},
 		{"no function", `ALTER FUNCTION claim_refunds RENAME TO gone`, `ALTER FUNCTION gone RENAME TO claim_refunds`},
+		{"no function of one", `ALTER FUNCTION claim_refund RENAME TO gone`, `ALTER FUNCTION gone RENAME TO claim_refund`},
 		{"no keys", `REVOKE SELECT ON api_keys FROM refundd_service`, `GRANT SELECT ON api_keys TO refundd_service`},
 	} {
 		exec(t, s.DB.URL, c.do)

@@ -399,22 +399,22 @@ var claiming = []mutant{
 	{
 		name: "claim alone: a key may be claimed twice", few: true,
 		room: "operations", tests: "TestSubmit$", file: claimSQL,
-		old: "'succeeded', at, at)\n            ON CONFLICT (tenant_id, operation_id) DO NOTHING", new: "'succeeded', at, at)",
+		old: "'succeeded', at, at)\n        ON CONFLICT (tenant_id, operation_id) DO NOTHING", new: "'succeeded', at, at)",
 	},
 	{
 		name: "claim alone: an order at a provider is refunded here", few: true,
 		room: "operations", tests: "TestSubmitAtAProvider", file: claimSQL,
-		old: "= orders[1] AND o.provider IS NULL", new: "= orders[1]",
+		old: "o.order_id = of_order AND o.provider IS NULL", new: "o.order_id = of_order",
 	},
 	{
 		name: "claim alone: another tenant's approval is good",
 		room: "operations", tests: "TestSubmit_", file: claimSQL,
-		old: "a WHERE a.tenant_id = tenants[1] AND", new: "a WHERE",
+		old: "a WHERE a.tenant_id = tenant AND", new: "a WHERE",
 	},
 	{
 		name: "claim alone: another tenant's order is debited",
 		room: "operations", tests: "TestSubmit_", file: claimSQL,
-		old: "WHERE o.tenant_id = tenants[1] AND o.order_id = orders[1];", new: "WHERE o.order_id = orders[1];",
+		old: "WHERE o.tenant_id = tenant AND o.order_id = of_order;", new: "WHERE o.order_id = of_order;",
 	},
 	{
 		name: "claim alone: a transfer that was not written is not missed",
