@@ -1,6 +1,6 @@
 # Two commands are all a newcomer needs: make run, make test.
 
-.PHONY: run test console drill mutants lint fmt
+.PHONY: run test console drill mutants release lint fmt
 .DEFAULT_GOAL := run
 # The race detector does not wait for a second at the end of each process.
 export GORACE = atexit_sleep_ms=0
@@ -33,6 +33,10 @@ ha: ## lose machines under load: the primary twice, an asynchronous one with its
 mutants: ## change one condition of the code at a time, and expect the tests to notice
 	@./.ci/need postgres "$$TEST_DATABASE_URL"
 	nice go run ./test/mutants $(ARGS)
+
+# VERSION names it: make release VERSION=v1.0.0
+release: ## static binaries, a bill of materials for each and checksums, in dist/
+	./.ci/release dist
 
 lint: ## golangci-lint, built once into the user's cache
 	./.ci/lint

@@ -253,7 +253,7 @@ func (p plan) String() string {
 			text += part[0] + part[1]
 		}
 	}
-	return fmt.Sprintf("%s (%d rows looked at)", text, p.read())
+	return fmt.Sprintf("%s (%d rows looked at, %.0f blocks, %.0f searches)", text, p.read(), p.Hit+p.Fetched, p.Searches)
 }
 
 // relations adds the tables of the plan to found.
