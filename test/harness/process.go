@@ -35,7 +35,13 @@ type Process struct {
 // Spawn starts refundd with a database, with what the environment shall have besides. It is killed when the test ends.
 func Spawn(t testing.TB, databaseURL string, env []string, args ...string) *Process {
 	t.Helper()
-	p, err := spawn(Binary(t), append(env, "DATABASE_URL="+databaseURL), args)
+	return SpawnProgram(t, Binary(t), databaseURL, env, args...)
+}
+
+// SpawnProgram is Spawn of another build of refundd.
+func SpawnProgram(t testing.TB, program, databaseURL string, env []string, args ...string) *Process {
+	t.Helper()
+	p, err := spawn(program, append(env, "DATABASE_URL="+databaseURL), args)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,8 +110,14 @@ func ServeIn(t testing.TB, databaseURL string, env []string, flags ...string) *S
 // TryServe is ServeIn where the server may fail to come up, for the lack of a database; from any goroutine.
 func TryServe(t testing.TB, databaseURL string, env []string, flags ...string) (*Server, error) {
 	t.Helper()
+	return TryServeProgram(t, Binary(t), databaseURL, env, flags...)
+}
+
+// TryServeProgram is TryServe of another build of refundd.
+func TryServeProgram(t testing.TB, program, databaseURL string, env []string, flags ...string) (*Server, error) {
+	t.Helper()
 	args := append([]string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--drain-delay", "0s"}, flags...)
-	s := &Server{Process: Spawn(t, databaseURL, env, args...)}
+	s := &Server{Process: SpawnProgram(t, program, databaseURL, env, args...)}
 	err := s.await()
 	return s, err
 }
