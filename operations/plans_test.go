@@ -21,9 +21,6 @@ import (
 // held; far less than an order, a customer, a case or a state has.
 const mostRows = 600
 
-// mostBlocks is how much a look-up that skips through an index may read of it: far less than the index has.
-const mostBlocks = 60
-
 // walked are the indexes that may be read from end to end: they hold what has no end yet, or what is wrong, and nothing else.
 var walked = map[string]bool{"refund_operations_held_idx": true, "orders_over_refunded_idx": true, "refund_operations_contradicted_idx": true}
 
