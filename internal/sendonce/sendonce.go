@@ -80,7 +80,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, notSent(ctx, err)
 	}
-	if w.Conn, err = (&net.Dialer{}).DialContext(ctx, "tcp", address(r)); err != nil {
+	if w.Conn, err = (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp", address(r)); err != nil {
 		return nil, notSent(ctx, fmt.Errorf("dial: %w", err))
 	}
 	// The end of ctx interrupts whatever waits for the peer.
