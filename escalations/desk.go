@@ -173,7 +173,8 @@ const evidence = `$15::jsonb || jsonb_build_object(
 		SELECT jsonb_agg(jsonb_build_object('operation_id', a.operation_id, 'order_id', a.order_id,
 			'amount_cents', a.amount_cents,
 			'currency', a.currency, 'approved_by', a.approved_by, 'state', coalesce(o.state, 'open')) ORDER BY a.created_at)
-		FROM (SELECT * FROM refund_authorizations WHERE tenant_id = $1 AND case_id = $6 LIMIT 50) a
+		FROM (SELECT * FROM refund_authorizations WHERE tenant_id = $1 AND case_id = $6
+			AND amount_cents > 0 LIMIT 50) a
 		LEFT JOIN refund_operations o ON o.tenant_id = a.tenant_id AND o.operation_id = a.operation_id), '[]'),
 	'operations', coalesce((
 		SELECT jsonb_agg(jsonb_build_object('operation_id', o.operation_id, 'amount_cents', o.amount_cents, 'state', o.state))

@@ -239,18 +239,18 @@ func facts(ctx context.Context, tx pgx.Tx, r Request) (Facts, *decided, error) {
 		SELECT
 			(SELECT coalesce(sum(a.amount_cents), 0)::bigint FROM refund_authorizations a
 			 LEFT JOIN refund_operations o ON o.tenant_id = a.tenant_id AND o.operation_id = a.operation_id
-			 WHERE a.tenant_id = $1 AND a.case_id = $2 AND a.currency = $4 AND `+counts+`),
+			 WHERE a.tenant_id = $1 AND a.case_id = $2 AND a.amount_cents > 0 AND a.currency = $4 AND `+counts+`),
 			EXISTS (SELECT FROM refund_authorizations a
 			 LEFT JOIN refund_operations o ON o.tenant_id = a.tenant_id AND o.operation_id = a.operation_id
-			 WHERE a.tenant_id = $1 AND a.case_id = $2 AND a.currency <> $4 AND `+counts+`),
+			 WHERE a.tenant_id = $1 AND a.case_id = $2 AND a.amount_cents > 0 AND a.currency <> $4 AND `+counts+`),
 			(SELECT coalesce(sum(a.amount_cents), 0)::bigint FROM refund_authorizations a
 			 LEFT JOIN refund_operations o ON o.tenant_id = a.tenant_id AND o.operation_id = a.operation_id
-			 WHERE a.tenant_id = $1 AND a.order_id = $3 AND `+counts+`),
+			 WHERE a.tenant_id = $1 AND a.order_id = $3 AND a.amount_cents > 0 AND `+counts+`),
 			(SELECT count(*) FROM refund_operations WHERE tenant_id = $1 AND order_id = $3
 			 AND state IN ('reserved', 'pending', 'needs_attention')),
 			EXISTS (SELECT FROM refund_authorizations a
 			 LEFT JOIN refund_operations o ON o.tenant_id = a.tenant_id AND o.operation_id = a.operation_id
-			 WHERE a.tenant_id = $1 AND a.case_id = $2 AND a.order_id = $3 AND `+counts+`)`,
+			 WHERE a.tenant_id = $1 AND a.case_id = $2 AND a.order_id = $3 AND a.amount_cents > 0 AND `+counts+`)`,
 		r.TenantID, r.CaseID, r.OrderID, f.Currency).
 		Scan(&f.CaseCents, &f.CaseMixed, &f.OrderCents, &f.OpenOperations, &approvedBefore)
 	if err != nil {

@@ -73,7 +73,7 @@ CREATE INDEX escalations_state_idx ON escalations (tenant_id, state, escalation_
 CREATE INDEX escalations_due_idx ON escalations (tenant_id, due_at, escalation_id) WHERE state = 'open';
 CREATE INDEX escalations_open_idx ON escalations (queue, due_at) WHERE state = 'open';
 -- What a case was approved for before, and an order.
-CREATE INDEX refund_authorizations_order_idx ON refund_authorizations (tenant_id, order_id);
+CREATE INDEX refund_authorizations_order_idx ON refund_authorizations (tenant_id, order_id) WHERE amount_cents > 0;
 
 GRANT SELECT, INSERT ON refund_requests, escalations TO refundd_service;
 GRANT UPDATE (state, operation_id, owner, closed_at, closed_by, decided_by, decision_note) ON escalations TO refundd_service;

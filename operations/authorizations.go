@@ -215,7 +215,7 @@ func (e *Engine) AuthorizationsOfCase(ctx context.Context, tenantID, caseID stri
 	var found []Authorization
 	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
 		found, err = selectAuthorizations(ctx, tx, // of too many it reads no more than tells so
-			`WHERE tenant_id = $1 AND case_id = $2 LIMIT $3`, tenantID, caseID, MaxMatches+1)
+			`WHERE tenant_id = $1 AND case_id = $2 AND amount_cents > 0 LIMIT $3`, tenantID, caseID, MaxMatches+1)
 		return err
 	})
 	return allMatches(found, err)

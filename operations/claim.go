@@ -88,7 +88,7 @@ func (e *Engine) claimPatiently(ctx context.Context, calls []*call) []batch.Resu
 
 // claim is tx 1. All of it is one message, unless it waits for a lock first.
 func (e *Engine) claim(ctx context.Context, calls []*call, patient bool) ([]batch.Result[claimed], error) {
-	results, err := pgtx.InTx(ctx, e.config.Pool, func(tx *pgtx.Tx) ([]batch.Result[claimed], error) {
+	results, err := pgtx.Kept(ctx, e.config.Pool, func(tx *pgtx.Tx) ([]batch.Result[claimed], error) {
 		if patient {
 			if err := lockOrder(ctx, tx, calls[0].orderKey()); err != nil {
 				return nil, err

@@ -50,7 +50,7 @@ func (e *Engine) askAll(ctx context.Context, leases []Lease) []batch.Result[bool
 func (e *Engine) sendable(ctx context.Context, keys []operationKey) (map[operationKey]int, error) {
 	tenants, ids := columns(keys)
 	open := make(map[operationKey]int, len(keys))
-	err := pgtx.Read(ctx, e.config.Pool, func(b *pgx.Batch) {
+	err := pgtx.ReadKept(ctx, e.config.Pool, func(b *pgx.Batch) {
 		b.Queue(`
 			SELECT o.tenant_id, o.operation_id, o.attempts
 			FROM unnest($1::text[], $2::text[]) AS k (tenant_id, operation_id)

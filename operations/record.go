@@ -60,7 +60,7 @@ func (e *Engine) recordKeys(ctx context.Context, notes []*note, wait bool) []bat
 }
 
 func (e *Engine) recordOnce(ctx context.Context, notes []*note, wait bool) ([]batch.Result[recorded], error) {
-	results, err := pgtx.InTx(ctx, e.config.Pool, func(tx *pgtx.Tx) ([]batch.Result[recorded], error) {
+	results, err := pgtx.Kept(ctx, e.config.Pool, func(tx *pgtx.Tx) ([]batch.Result[recorded], error) {
 		return e.tx2(ctx, tx, notes, wait)
 	})
 	if len(notes) == 1 && pgtx.Constraint(err) == "refund_operations_provider_refund_key" {

@@ -216,7 +216,7 @@ func (c *call) answer(op Operation) (Receipt, error) {
 // readOperations answers the rows of those keys that are claimed, by a refund or by a withdrawal.
 func readOperations(ctx context.Context, pool *pgxpool.Pool, keys []operationKey) (map[operationKey]Operation, error) {
 	var known map[operationKey]Operation
-	err := pgtx.Read(ctx, pool, func(b *pgx.Batch) {
+	err := pgtx.ReadKept(ctx, pool, func(b *pgx.Batch) {
 		queueOperations(b, keys, func(found map[operationKey]Operation) { known = found })
 	})
 	if err != nil {

@@ -68,10 +68,12 @@ func (j *Job) close(ctx context.Context, r run, s Summary, took time.Duration, f
 	return s, nil
 }
 
-// oldestUnknown is the age in seconds of the oldest operation whose outcome is not known yet, 0 where there is none.
+// oldestUnknown is the age in seconds of the oldest operation whose outcome is not known yet, 0 where there is none. It reads what
+// is held, by the index of that.
 const oldestUnknown = `coalesce((
-	SELECT greatest(extract(epoch FROM clock_timestamp() - least(min(greatest(created_at, '0001-01-01Z')), clock_timestamp())), 0)::bigint
-	FROM refund_operations WHERE state IN ('reserved', 'pending')), 0)`
+	SELECT greatest(extract(epoch FROM clock_timestamp() - least(
+		min(greatest(created_at, '0001-01-01Z')) FILTER (WHERE state <> 'needs_attention'), clock_timestamp())), 0)::bigint
+	FROM refund_operations WHERE state IN ('reserved', 'pending', 'needs_attention')), 0)`
 
 func (j *Job) oldestUnknown(ctx context.Context) (seconds int64, err error) {
 	err = j.ask(ctx, `SELECT `+oldestUnknown, &seconds)

@@ -163,8 +163,9 @@ func requeue(ctx context.Context, tx pgx.Tx, tenantID string, endpoints []string
 	if err != nil {
 		return nil, err
 	}
-	return collectDeliveries(tx.Query(ctx, `SELECT `+deliveryColumns+` FROM webhook_deliveries d
+	return collectDeliveries(tx.Query(ctx, `SELECT `+deliveryColumns+` FROM unnest($2::text[]::uuid[]) AS k (endpoint_id)
+		CROSS JOIN LATERAL (SELECT * FROM webhook_deliveries d
+			WHERE d.tenant_id = $1 AND d.endpoint_id = k.endpoint_id AND d.position = $3 OFFSET 0) AS d
 		JOIN webhook_events ev ON ev.tenant_id = d.tenant_id AND ev.position = d.position
-		WHERE d.tenant_id = $1 AND d.endpoint_id = ANY ($2::text[]::uuid[]) AND d.position = $3
 		ORDER BY d.endpoint_id`, tenantID, endpoints, event.Position))
 }

@@ -66,6 +66,22 @@ func Do(ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) error) error 
 	return do(ctx, pool, terms{name: "transaction", begin: readWrite, settings: settled}, body)
 }
 
+// Kept is InTx for the statements of each refund's road, which are run so often that planning them would cost more than they do:
+// their plans are kept. Such a statement must leave Postgres no choice; test/growth watches over that.
+func Kept[T any](ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) (T, error)) (T, error) {
+	var result T
+	err := do(ctx, pool, terms{name: "transaction", begin: readWrite, settings: kept}, func(tx *Tx) (err error) {
+		result, err = body(tx)
+		return err
+	})
+	return result, err
+}
+
+// ReadKept is Read in the same manner.
+func ReadKept(ctx context.Context, pool *pgxpool.Pool, queue func(b *pgx.Batch)) error {
+	return read(ctx, pool, terms{name: "read", begin: readWrite, settings: kept}, queue)
+}
+
 // Read runs the queued statements, which only read, in a transaction of one round trip.
 func Read(ctx context.Context, pool *pgxpool.Pool, queue func(b *pgx.Batch)) error {
 	return read(ctx, pool, terms{name: "read", begin: readWrite, settings: settled}, queue)

@@ -15,14 +15,12 @@ type session struct {
 	describes    bool                // statements are described before they are sent, each time
 	caches       bool                // once
 	known        map[string]struct{} // statements whose description was made under our settings
-	renewed      time.Time           // when plans were made last
 	unreplicated bool                // the last COMMIT did not hear of its standbys
 }
 
 const (
-	ours      = "pgtx"
-	maxKnown  = 400              // pgx forgets the description of what was used longest ago beyond 512
-	plansLast = 10 * time.Second // how long a connection keeps its plans
+	ours     = "pgtx"
+	maxKnown = 400 // pgx forgets the description of what was used longest ago beyond 512
 )
 
 func sessionOf(conn *pgx.Conn) *session {
@@ -54,17 +52,6 @@ func (s *session) takeUp() (used bool, age, idle time.Duration) {
 func (s *session) putDown() { s.used = time.Now() }
 
 func (s *session) forget() { s.known = make(map[string]struct{}) }
-
-// plansAreOld reports, once, that plans have to be made anew: one that was made while a table was empty may take any of its
-// indexes for as good as the primary key, and would walk it for ever after. Behind a pooler they may be the plans of any of its
-// connections, which then get new ones as well.
-func (s *session) plansAreOld() bool {
-	if time.Since(s.renewed) < plansLast {
-		return false
-	}
-	s.renewed = time.Now()
-	return true
-}
 
 // mayGoWithBegin reports whether Postgres will read the statements of b only after BEGIN and the settings, which travel before
 // them in the same message. What pgx has to have described first would be described by the session's own search_path.

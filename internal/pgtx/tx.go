@@ -69,9 +69,6 @@ func (t *Tx) opening(b *pgx.Batch) int {
 	t.begun = true
 	b.Queue(t.terms.begin)
 	b.Queue(t.terms.settings)
-	if t.session.plansAreOld() {
-		b.Queue("DISCARD PLANS")
-	}
 	return b.Len()
 }
 
