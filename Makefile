@@ -20,10 +20,10 @@ test: ## the whole suite, under the race detector (make lint vets)
 console: ## the console in a real browser: lost answers, two people at once, keys that end, accessibility, pictures
 	./.ci/console
 
-drill: ## what is slow and finds what is rare, or needs root: a full disk, a failover, stopped processes, kills at Stripe, a long loop of agents
+drill: ## what is slow and finds what is rare, or needs root: a full disk, a failover, stopped processes, kills at Stripe, tables replaced under load, a long loop of agents
 	@./.ci/need postgres
 	go test -tags drill -count=1 -p 1 -timeout 15m ./test/drill/...
-	go test -tags drill -count=1 -timeout 10m -run 'Matrix|AtStripe|A85' ./test/crash ./test/chaos ./migrations
+	go test -tags drill -count=1 -timeout 10m -run 'Matrix|AtStripe|A85|Partitions' ./test/crash ./test/chaos ./migrations ./test/growth
 	go test -count=1 -timeout 8m -run TestLoop ./test/agent -rounds 1600
 
 ha: ## lose machines under load: the primary twice, an asynchronous one with its last commits, each replica in turn

@@ -251,7 +251,9 @@ func TestMakeLogin_LeavesTransactionsLittleToSet(t *testing.T) {
 		}
 		return names
 	}
-	want := []string{"idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout", "synchronous_commit"}
+	want := []string{
+		"idle_in_transaction_session_timeout", "lock_timeout", "plan_cache_mode", "statement_timeout", "synchronous_commit",
+	}
 	if diff := cmp.Diff(want, set(db.Pool)); diff != "" {
 		t.Errorf("a transaction of the login's sets (-want +got):\n%s", diff)
 	}
