@@ -161,11 +161,12 @@ func TestRefund_OnlyTheClosedListDeclines(t *testing.T) {
 		{400, problem(invalid, "", "amount"), declined(operations.DeclineExceedsUnrefunded, true)},
 		{400, problem(invalid, "amount_too_small", "amount"), declined(operations.DeclineDeclined, true)},
 		{400, problem(invalid, "balance_insufficient", ""), declined(operations.DeclineInsufficientFunds, false)},
-		{402, problem(card, "insufficient_funds", ""), declined(operations.DeclineInsufficientFunds, false)},
+		{402, problem(card, "insufficient_funds", ""), unknown},
 
 		{404, problem(invalid, "resource_missing", "payment_intent"), noPayment},
 		{400, problem(invalid, "resource_missing", "charge"), noPayment},
 		{404, problem(invalid, "resource_missing", "id"), noPayment},
+		{404, problem(invalid, "livemode_mismatch", ""), noPayment},
 		{403, problem(invalid, "account_invalid", ""), told{Kind: operations.ErrorUnknown, Reason: operations.ReasonUnknownAccount}},
 		{400, problem(invalid, "resource_missing", "customer"), unknown},
 		{400, problem(invalid, "payment_intent_unexpected_state", ""), unknown},

@@ -16,7 +16,8 @@ type decline struct {
 }
 
 // declines is the closed list, of the codes in https://docs.stripe.com/error-codes that say for good that this refund of this
-// payment is not made. Stripe publishes many more; they, and what it will publish, are unknown until they stand here.
+// payment is not made, each with what that page says of it. Stripe publishes many more; they, and what it will publish, are
+// unknown until they stand here. insufficient_funds is one of those: as an error it is about the account of a customer who pays.
 //
 // Doubtful are those that a refund of ours, executed before its answer was lost, brings about: the payment has been given back
 // already, or in so much that the rest is too small. A disputed payment is one as well: a dispute that was lost and a refund
@@ -26,9 +27,9 @@ var declines = map[stripe.ErrorCode]decline{
 	stripe.ErrorCodeChargeAlreadyRefunded: {operations.DeclineAlreadyRefunded, true},
 	// "The charge you're attempting to refund has been charged back."
 	stripe.ErrorCodeChargeDisputed: {operations.DeclineChargeDisputed, true},
-	// "The customer has disputed the charge on this payment intent": such a payment takes no refund.
+	// "You cannot refund a disputed payment."
 	stripe.ErrorCodeRefundDisputedPayment: {operations.DeclineChargeDisputed, true},
-	// "The charge you're attempting to refund is not refundable."
+	// "Attempt to refund a charge was unsuccessful because the charge is no longer refundable."
 	stripe.ErrorCodeChargeNotRefundable: {operations.DeclineDeclined, true},
 	// "The specified amount is greater than the maximum amount allowed."
 	stripe.ErrorCodeAmountTooLarge: {operations.DeclineExceedsUnrefunded, true},
@@ -36,19 +37,19 @@ var declines = map[stripe.ErrorCode]decline{
 	stripe.ErrorCodeAmountTooSmall: {operations.DeclineDeclined, true},
 	// "… the associated account does not have a sufficient balance available."
 	stripe.ErrorCodeBalanceInsufficient: {operations.DeclineInsufficientFunds, false},
-	stripe.ErrorCodeInsufficientFunds:   {operations.DeclineInsufficientFunds, false},
 }
 
-// reasonOf tells an error that a person can put right from others. Stripe says resource_missing, of the payment, of a name that
-// is wrong and to a key that is another account's or of the other mode; and account_invalid of an order's account to which the
-// key has no access.
+// reasonOf tells an error that a person can put right from others, by the same page. Stripe says resource_missing, of the
+// payment, of a name that is wrong and to a key that is another account's or of the other mode (in some places
+// livemode_mismatch); and account_invalid of an order's account to which the key has no access.
 func reasonOf(err error) operations.Reason {
 	said, ok := errors.AsType[*stripe.Error](err)
 	switch {
 	case !ok:
 	case said.Code == stripe.ErrorCodeAccountInvalid:
 		return operations.ReasonUnknownAccount
-	case said.Code == stripe.ErrorCodeResourceMissing && (said.Param == paramIntent || said.Param == paramCharge || said.Param == paramID):
+	case said.Code == stripe.ErrorCodeLivemodeMismatch,
+		said.Code == stripe.ErrorCodeResourceMissing && (said.Param == paramIntent || said.Param == paramCharge || said.Param == paramID):
 		return operations.ReasonUnknownPayment
 	}
 	return ""
@@ -84,7 +85,7 @@ const (
 )
 
 // failures are the reasons of a refund that was made and then failed: all that https://docs.stripe.com/api/refunds/object
-// (failure_reason) names, but for merchant_request and unknown, which give none.
+// (failure_reason; the same in github.com/stripe/openapi) names, but for merchant_request and unknown, which give none.
 var failures = map[string]string{
 	"lost_or_stolen_card":                operations.DeclineLost,
 	"expired_or_canceled_card":           operations.DeclineExpiredCard,

@@ -42,7 +42,8 @@ func TestRefund_Declines(t *testing.T) {
 	s.fake.Dashboard(pay(beside), 8000, nil)
 	whole := s.sell()
 	s.fake.Dashboard(pay(whole), 10000, nil)
-	for operation, order := range map[string]string{"disputed": disputed, "beside": beside, "whole": whole} {
+	partly := s.sell(func(p *stripefake.Payment) { p.Captured = 3000 }) // of an order of which that was not said
+	for operation, order := range map[string]string{"disputed": disputed, "beside": beside, "whole": whole, "partly": partly} {
 		if a := s.Client().Refund(operation, order, 4000); a.Status != http.StatusAccepted {
 			t.Errorf("%s is doubted at first: %d %s", operation, a.Status, a.Body)
 		}
@@ -60,7 +61,8 @@ func TestRefund_Declines(t *testing.T) {
 	s.stands("disputed", "failed", "charge_disputed")
 	s.stands("beside", "failed", "amount_exceeds_unrefunded")
 	s.stands("whole", "failed", "already_refunded")
-	for _, order := range []string{disputed, beside, whole} {
+	s.stands("partly", "failed", "amount_exceeds_unrefunded")
+	for _, order := range []string{disputed, beside, whole, partly} {
 		s.refundable(order, 10000)
 	}
 	s.stands("foreign", "reserved", "") // and held, with the reason in its history: a person may put the account right
