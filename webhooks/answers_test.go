@@ -81,8 +81,9 @@ func TestAnswers_AreTakenByTheirStatusAlone(t *testing.T) {
 		t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 		return s.URL
 	}
+	var poured atomic.Int64
 	endless := func(w http.ResponseWriter, r *http.Request) {
-		for chunk := bytes.Repeat([]byte("x"), 1<<16); r.Context().Err() == nil; {
+		for chunk := bytes.Repeat([]byte("x"), 1<<16); r.Context().Err() == nil; poured.Add(1 << 16) {
 			if _, err := w.Write(chunk); err != nil {
 				return
 			}
@@ -116,6 +117,9 @@ func TestAnswers_AreTakenByTheirStatusAlone(t *testing.T) {
 		t.Error(d)
 	}
 	runtime.ReadMemStats(&after)
+	if n := poured.Load(); n > 64<<20 { // what sockets hold, and not what ten seconds carry
+		t.Errorf("%d MiB of an answer were read", n>>20)
+	}
 	if n := elsewhere.Load(); n != 0 {
 		t.Errorf("%d redirects followed", n)
 	}
