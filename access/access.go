@@ -35,7 +35,7 @@ type Config struct {
 type Keys struct {
 	pool     *pgxpool.Pool
 	logger   *slog.Logger
-	readings readings
+	readings keyCache
 	uses     uses
 	// turns bounds the connections that readings take, so that a flood of invalid keys leaves the pool to others.
 	turns chan struct{}
@@ -54,7 +54,7 @@ func New(config Config) (*Keys, error) {
 	return &Keys{
 		pool:     config.Pool,
 		logger:   config.Logger,
-		readings: readings{entries: make(map[hash]*reading)},
+		readings: keyCache{entries: make(map[hash]*cachedKey)},
 		uses:     uses{keys: make(map[string]struct{})},
 		turns:    make(chan struct{}, maxConcurrentReadings),
 	}, nil

@@ -299,7 +299,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 		b.Fatal(err)
 	}
 	_, secret, _ := mint()
-	k.readings.entries[sha256.Sum256([]byte(secret))] = &reading{began: time.Now(), life: time.Hour}
+	k.readings.entries[sha256.Sum256([]byte(secret))] = &cachedKey{began: time.Now(), life: time.Hour}
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			if _, err := k.Authenticate(b.Context(), secret); err != nil {

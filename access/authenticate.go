@@ -49,13 +49,13 @@ func (k *Keys) Authenticate(ctx context.Context, secret string) (Principal, erro
 	return Principal{}, err
 }
 
-func (k *Keys) admit(r *reading) Principal {
+func (k *Keys) admit(r *cachedKey) Principal {
 	k.uses.note(r)
 	return r.principal
 }
 
-// reading is what the database said of one valid key.
-type reading struct {
+// cachedKey is what the database said of one valid key.
+type cachedKey struct {
 	principal Principal
 	began     time.Time     // before the query was sent
 	life      time.Duration // how long it may be answered from; ends no later than the key expires
@@ -65,29 +65,29 @@ type reading struct {
 
 // valid looks at both clocks: the monotonic one does not count the time for which a machine is suspended, and the wall
 // clock may be set back.
-func (r *reading) valid(now time.Time) bool {
+func (r *cachedKey) valid(now time.Time) bool {
 	return r != nil && now.Sub(r.began) < r.life && now.Round(0).Sub(r.began.Round(0)) < r.life
 }
 
 // claimRenewal is true for one caller, once half of the reading's life has passed.
-func (r *reading) claimRenewal(now time.Time) bool {
+func (r *cachedKey) claimRenewal(now time.Time) bool {
 	return now.Sub(r.began) > r.life/2 && r.renewing.CompareAndSwap(false, true)
 }
 
-// readings holds the latest reading of each key in use. Only valid keys get in.
-type readings struct {
+// keyCache holds the latest reading of each key in use. Only valid keys get in.
+type keyCache struct {
 	mu      sync.RWMutex
-	entries map[hash]*reading
+	entries map[hash]*cachedKey
 }
 
-func (c *readings) get(h hash) *reading {
+func (c *keyCache) get(h hash) *cachedKey {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.entries[h]
 }
 
 // put takes what a batch found, and forgets what it did not find.
-func (c *readings) put(asked map[hash]struct{}, found map[hash]*reading) {
+func (c *keyCache) put(asked map[hash]struct{}, found map[hash]*cachedKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for h := range asked {
@@ -110,11 +110,11 @@ func (c *readings) put(asked map[hash]struct{}, found map[hash]*reading) {
 type batch struct {
 	asked map[hash]struct{}
 	done  chan struct{} // closed when found and err are set
-	found map[hash]*reading
+	found map[hash]*cachedKey
 	err   error
 }
 
-func (k *Keys) read(ctx context.Context, h hash) (*reading, error) {
+func (k *Keys) read(ctx context.Context, h hash) (*cachedKey, error) {
 	b, first := k.join(h)
 	if first {
 		k.lead(ctx, b)
@@ -174,13 +174,13 @@ func (k *Keys) seal(b *batch) {
 	}
 }
 
-func (k *Keys) query(ctx context.Context, asked map[hash]struct{}) (map[hash]*reading, error) {
+func (k *Keys) query(ctx context.Context, asked map[hash]struct{}) (map[hash]*cachedKey, error) {
 	hashes := make([][]byte, 0, len(asked))
 	for h := range asked {
 		hashes = append(hashes, h[:])
 	}
 	began := time.Now()
-	var found map[hash]*reading
+	var found map[hash]*cachedKey
 	err := pgtx.Glimpse(ctx, k.pool, func(b *pgx.Batch) {
 		b.Queue(`
 			SELECT secret_hash, tenant_id, key_id, scopes,
@@ -201,14 +201,14 @@ func (k *Keys) query(ctx context.Context, asked map[hash]struct{}) (map[hash]*re
 	return found, nil
 }
 
-func collectReadings(rows pgx.Rows, began time.Time) (map[hash]*reading, error) {
-	found := make(map[hash]*reading)
+func collectReadings(rows pgx.Rows, began time.Time) (map[hash]*cachedKey, error) {
+	found := make(map[hash]*cachedKey)
 	var secretHash []byte
 	var tenantID, keyID string
 	var scopes []string
 	var lifeMicros int64
 	_, err := pgx.ForEachRow(rows, []any{&secretHash, &tenantID, &keyID, &scopes, &lifeMicros}, func() error {
-		found[hash(secretHash)] = &reading{
+		found[hash(secretHash)] = &cachedKey{
 			principal: Principal{TenantID: tenantID, KeyID: keyID, Scopes: scopesOf(scopes)},
 			began:     began,
 			life:      time.Duration(lifeMicros) * time.Microsecond,

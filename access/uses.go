@@ -15,7 +15,7 @@ type uses struct {
 }
 
 // note costs an atomic read where the key was noted in this round already.
-func (u *uses) note(r *reading) {
+func (u *uses) note(r *cachedKey) {
 	round := u.round.Load() + 1 // 0 is a reading that was never noted
 	if r.usedIn.Load() == round || r.usedIn.Swap(round) == round {
 		return

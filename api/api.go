@@ -154,7 +154,7 @@ func (s *server) routes() []route {
 		{http.MethodPost, refundsPath + "/{operation_id}/reconcile", access.RefundsWrite, namesOperation,
 			adapt(readReconciliation, s.reconcile, showRefund)},
 		{http.MethodPost, refundsPath + "/{operation_id}/resolve", access.RefundsResolve, namesOperation,
-			adapt(readResolution, s.engine.Settle, showRefund)},
+			adapt(readResolution, s.engine.Resolve, showRefund)},
 
 		{http.MethodGet, totalsPath + "/open", access.Read, namesNone,
 			adapt(readTenant, s.engine.OpenTotals, showOpenTotals)},

@@ -60,7 +60,7 @@ type Verdict struct {
 // same. What is no open request, what the order cannot cover any more, and what the requester's own key asks for is
 // ErrNotApprovable.
 func (d *Desk) Approve(ctx context.Context, v Verdict) (Escalation, error) {
-	return d.conclude(ctx, v, StateApproved,
+	return d.close(ctx, v, StateApproved,
 		func(ctx context.Context, tx pgx.Tx, e Escalation, refundable int64) (*string, error) {
 			if e.Subject != SubjectRequest || e.OpenedBy == v.KeyID || *e.AmountCents > refundable {
 				return nil, ErrNotApprovable
@@ -77,7 +77,7 @@ func (d *Desk) Approve(ctx context.Context, v Verdict) (Escalation, error) {
 // Decline ends a request or a handed-over case without an approval. Again it answers the same. An operation's
 // escalation ends with its operation: ErrNotApprovable.
 func (d *Desk) Decline(ctx context.Context, v Verdict) (Escalation, error) {
-	return d.conclude(ctx, v, StateDeclined, func(_ context.Context, _ pgx.Tx, e Escalation, _ int64) (*string, error) {
+	return d.close(ctx, v, StateDeclined, func(_ context.Context, _ pgx.Tx, e Escalation, _ int64) (*string, error) {
 		if e.Subject == SubjectOperation {
 			return nil, ErrNotApprovable
 		}
@@ -85,9 +85,9 @@ func (d *Desk) Decline(ctx context.Context, v Verdict) (Escalation, error) {
 	})
 }
 
-// conclude ends a case once. It locks the order, where there is one, and then the case, and decides on what it then
+// close ends a case once. It locks the order, where there is one, and then the case, and decides on what it then
 // reads.
-func (d *Desk) conclude(ctx context.Context, v Verdict, to State,
+func (d *Desk) close(ctx context.Context, v Verdict, to State,
 	decide func(context.Context, pgx.Tx, Escalation, int64) (*string, error),
 ) (Escalation, error) {
 	var moved bool

@@ -49,7 +49,7 @@ func (d *Desk) Decide(ctx context.Context, r Request) (Answer, error) {
 	p := d.policy.Load()
 	a, err := pgtx.InTx(ctx, d.pool, func(tx *pgtx.Tx) (Answer, error) { return d.decide(ctx, tx, p, r) })
 	if err == nil {
-		d.told(r, a)
+		d.logDecision(r, a)
 	}
 	return a, err
 }
@@ -74,8 +74,8 @@ func (d *Desk) Preview(ctx context.Context, r Request) (Answer, error) {
 	})
 }
 
-// told is the one event of a decision.
-func (d *Desk) told(r Request, a Answer) {
+// logDecision is the one event of a decision.
+func (d *Desk) logDecision(r Request, a Answer) {
 	d.log.Info("refund request decided", slog.String("tenant_id", r.TenantID), slog.String("case_id", r.CaseID),
 		slog.Bool("approved", a.Approved), slog.String("rule", a.Rule), slog.String("trigger", string(a.Trigger)),
 		slog.String("queue", a.Queue), slog.String("policy_version", a.PolicyVersion), slog.Bool("replayed", a.Replayed))

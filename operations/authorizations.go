@@ -193,9 +193,9 @@ func insertApproval(ctx context.Context, tx pgx.Tx, a Approval, currency string)
 }
 
 // Authorization answers one approval, or ErrAuthorizationNotFound.
-func (e *Engine) Authorization(ctx context.Context, tenantID, operationID string) (Authorization, error) {
+func (r Reads) Authorization(ctx context.Context, tenantID, operationID string) (Authorization, error) {
 	var a Authorization
-	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
+	err := pgtx.Do(ctx, r.pool, func(tx *pgtx.Tx) (err error) {
 		key := operationKey{tenantID, operationID}
 		if a, err = findAuthorization(ctx, tx, key); !errors.Is(err, ErrAuthorizationNotFound) {
 			return err
@@ -211,9 +211,9 @@ func (e *Engine) Authorization(ctx context.Context, tenantID, operationID string
 }
 
 // AuthorizationsOfCase answers all approvals of a case, oldest first, or ErrTooManyMatches.
-func (e *Engine) AuthorizationsOfCase(ctx context.Context, tenantID, caseID string) ([]Authorization, error) {
+func (r Reads) AuthorizationsOfCase(ctx context.Context, tenantID, caseID string) ([]Authorization, error) {
 	var found []Authorization
-	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
+	err := pgtx.Do(ctx, r.pool, func(tx *pgtx.Tx) (err error) {
 		found, err = selectAuthorizations(ctx, tx, // of too many it reads no more than tells so
 			`WHERE tenant_id = $1 AND case_id = $2 AND amount_cents > 0 LIMIT $3`, tenantID, caseID, MaxMatches+1)
 		return err

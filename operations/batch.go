@@ -29,8 +29,8 @@ const claimsBeside = 40
 
 // How much is done at once. A few large transactions beat many small ones; what follows a reservation is limited by those.
 var (
-	askLimits  = batch.Limits{Name: "batch of leases", Size: batchSize, AtOnce: 2, Patience: patience}
-	noteLimits = batch.Limits{Name: "batch of outcomes", Size: batchSize, AtOnce: 4, Patience: patience}
+	gateLimits   = batch.Limits{Name: "batch of leases", Size: batchSize, AtOnce: 2, Patience: patience}
+	recordLimits = batch.Limits{Name: "batch of outcomes", Size: batchSize, AtOnce: 4, Patience: patience}
 )
 
 func readLimits(queue int) batch.Limits {

@@ -102,7 +102,7 @@ func (e *Engine) claim(ctx context.Context, calls []*call, patient bool) ([]batc
 		b := &pgx.Batch{}
 		rows.queue(b, patient, func(v verdict) {
 			i := rows.calls[v.place-1]
-			results[i] = e.told(calls[i], v)
+			results[i] = e.answerTo(calls[i], v)
 		})
 		failpoint("reserve.uncommitted")
 		if err := tx.CommitWith(ctx, b); err != nil {
@@ -150,8 +150,8 @@ var refusals = map[string]error{
 	"swallowed":               errSwallowed,
 }
 
-// told is what the verdict says to the call.
-func (e *Engine) told(c *call, v verdict) batch.Result[claimed] {
+// answerTo is what the verdict says to the call.
+func (e *Engine) answerTo(c *call, v verdict) batch.Result[claimed] {
 	switch v.word {
 	case "claimed":
 		return batch.Result[claimed]{Out: claimed{

@@ -125,7 +125,7 @@ func TestResolve_ALeaseThatRanOutMeanwhile_SendsNothing(t *testing.T) {
 	p.due()
 	l := p.claim(operations.Claim{})[0]
 	p.exec(`UPDATE refund_operations SET lease_until = '-infinity'`)
-	if r, err := p.Resolve(t.Context(), l); err != nil || r.Resent || r.Operation.State != operations.StateReserved {
+	if r, err := p.Pursue(t.Context(), l); err != nil || r.Resent || r.Operation.State != operations.StateReserved {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if n := len(p.executed()); n != 0 {
@@ -143,7 +143,7 @@ func TestResolve_SendsAgainUnderItsLease(t *testing.T) {
 	l := p.claim(operations.Claim{})[0]
 	ended := make(chan error, 1)
 	go func() {
-		_, err := p.Resolve(t.Context(), l)
+		_, err := p.Pursue(t.Context(), l)
 		ended <- err
 	}()
 	const sending = `SELECT count(*) FROM refund_operations WHERE last_send_ended > clock_timestamp()`

@@ -14,7 +14,7 @@ const (
 	attentionPaidAfterAll  = "paid_after_failure"
 )
 
-// source tells how a finding was come by.
+// source tells how a fact was come by.
 type source string
 
 const (
@@ -23,8 +23,8 @@ const (
 	sourceHuman  source = "human"  // a person's decision, with evidence
 )
 
-// finding is what one attempt learned of an operation: an outcome, or the kind of its absence.
-type finding struct {
+// fact is what one attempt learned of an operation: an outcome, or the kind of its absence.
+type fact struct {
 	lease   Lease
 	source  source
 	result  ProviderResult
@@ -38,6 +38,7 @@ type finding struct {
 	unasked bool      // the provider was not asked, which says nothing of it, nor counts as an answer
 	detail  map[string]string
 
+	disowned   bool          // it named a refund that is another operation's
 	unwritten  bool          // no byte of a request for the refund left us
 	retryAfter time.Duration // for how long the provider asks to be left alone
 
@@ -45,7 +46,7 @@ type finding struct {
 	unchecked bool // and they could not be read, or may not be complete
 }
 
-func (f finding) is(o Outcome) bool { return f.kind == "" && f.result.Outcome == o }
+func (f fact) is(o Outcome) bool { return f.kind == "" && f.result.Outcome == o }
 
 // reservation is an operation's row under lock, with what the database's clock says of it.
 type reservation struct {
@@ -60,7 +61,7 @@ type reservation struct {
 	lastSeq     int
 }
 
-// change is what a finding makes of a row.
+// change is what a fact makes of a row.
 type change struct {
 	state            State
 	failureCode      *string
@@ -71,10 +72,10 @@ type change struct {
 	resend           bool // keep the lease and send again with the same key
 	notSent          bool // this attempt sent nothing
 	books            books
-	stale            bool // the finding came too late to say anything
+	stale            bool // the fact came too late to say anything
 }
 
-// books is what a finding says of the provider's books beside a settled operation.
+// books is what a fact says of the provider's books beside a settled operation.
 type books int
 
 const (
@@ -96,10 +97,10 @@ const (
 	nextNever
 )
 
-// decide is the state machine: what becomes of an operation by one finding, where remainder is what its order's capture leaves
+// decide is the state machine: what becomes of an operation by one fact, where remainder is what its order's capture leaves
 // (minor units), negative where a provider paid more. Proof of success, and a failure that the provider's books show, count
 // whatever the lease; all else only if nobody took the lease since and the state is the one that it was taken in.
-func (r reservation) decide(f finding, remainder int64) change {
+func (r reservation) decide(f fact, remainder int64) change {
 	c := change{
 		state: r.State, failureCode: r.FailureCode, providerRefundID: r.ProviderRefundID, doubted: r.doubted,
 		next: r.resting(f.answered()), notSent: f.source == sourceLookup || f.unwritten,
@@ -161,12 +162,12 @@ func (r reservation) decide(f finding, remainder int64) change {
 
 // failedMeanwhile tells whether the provider's books showed this very refund as failed after the call that calls it paid had
 // begun: refunds fail late, and never succeed late. A new look decides.
-func (r reservation) failedMeanwhile(f finding) bool {
+func (r reservation) failedMeanwhile(f fact) bool {
 	return r.State == StateFailed && f.lease.State != StateFailed && f.source != sourceHuman && !r.failedByPerson() &&
 		r.ProviderRefundID != nil && *r.ProviderRefundID == f.result.ProviderRefundID
 }
 
-func (f finding) contradictory() bool { return f.kind == ErrorContradictory || f.kind == errorNotOurs }
+func (f fact) contradictory() bool { return f.kind == ErrorContradictory || f.kind == errorNotOurs }
 
 // open tells whether neither an outcome nor a human has the operation yet.
 func (r reservation) open() bool { return r.State == StateReserved || r.State == StatePending }
@@ -289,7 +290,7 @@ func (r reservation) attention(c *change, why string) {
 func (r reservation) post(kinds ...func(ledger.Entry, int) ledger.Posting) []ledger.Posting {
 	postings := make([]ledger.Posting, len(kinds))
 	for i, kind := range kinds {
-		postings[i] = kind(r.entry(), r.lastSeq+1+i)
+		postings[i] = kind(r.ledgerEntry(), r.lastSeq+1+i)
 	}
 	return postings
 }

@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// everyDecision calls visit with every row and finding that there can be, as far as the state machine tells them apart.
-func everyDecision(visit func(name string, r reservation, f finding, remainder int64, c change)) {
+// everyDecision calls visit with every row and fact that there can be, as far as the state machine tells them apart.
+func everyDecision(visit func(name string, r reservation, f fact, remainder int64, c change)) {
 	bools := []bool{false, true}
 	rows := map[State][]*string{
 		StateReserved: {nil}, StatePending: {nil}, StateSucceeded: {nil},
 		StateFailed:         {ptrTo(DeclineDeclined), ptrTo(FailureLate), ptrTo(FailureResolvedByOperator)},
 		StateNeedsAttention: {ptrTo(attentionKeyExpired), ptrTo(attentionPaidAfterAll), ptrTo(FailureOverRefund)},
 	}
-	findings := []finding{
+	facts := []fact{
 		{source: sourceRefund, result: ProviderResult{Outcome: OutcomeSucceeded, ProviderRefundID: "p"}},
 		{source: sourceRefund, result: ProviderResult{Outcome: OutcomePending, ProviderRefundID: "p"}},
 		{source: sourceRefund, result: ProviderResult{Outcome: OutcomeDeclined, DeclineCode: DeclineDeclined}},
@@ -31,7 +31,7 @@ func everyDecision(visit func(name string, r reservation, f finding, remainder i
 	}
 	for state, codes := range rows {
 		for _, code := range codes {
-			for i, f := range findings {
+			for i, f := range facts {
 				for flags := range 1 << 9 {
 					bit := func(n int) bool { return bools[flags>>n&1] }
 					r := reservation{
@@ -53,7 +53,7 @@ func everyDecision(visit func(name string, r reservation, f finding, remainder i
 					}
 					f.barred = bit(7)
 					for _, remainder := range []int64{-1, 0, 99, 100} {
-						name := fmt.Sprintf("%s(%s) finding %d flags %09b remainder %d", state, deref(code), i, flags, remainder)
+						name := fmt.Sprintf("%s(%s) fact %d flags %09b remainder %d", state, deref(code), i, flags, remainder)
 						visit(name, r, f, remainder, r.decide(f, remainder))
 					}
 				}
@@ -65,7 +65,7 @@ func everyDecision(visit func(name string, r reservation, f finding, remainder i
 func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 	t.Parallel()
 	cases, failures := 0, 0
-	everyDecision(func(name string, r reservation, f finding, remainder int64, c change) {
+	everyDecision(func(name string, r reservation, f fact, remainder int64, c change) {
 		cases++
 		ours := f.lease.attempts == r.attempts && f.lease.State == r.State && (r.leased || f.source == sourceRefund)
 		after := r
@@ -165,7 +165,7 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 			fail("a doubt outlives its end")
 		}
 	})
-	if want := 9 * 18 * (1 << 9) * 4; cases != want { // states with their codes, findings, flags, remainders
+	if want := 9 * 18 * (1 << 9) * 4; cases != want { // states with their codes, facts, flags, remainders
 		t.Errorf("%d cases, want %d", cases, want)
 	}
 }
@@ -173,7 +173,7 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 // TestDecide_FollowsTheTable is the reconciliation table of the design, row by row.
 func TestDecide_FollowsTheTable(t *testing.T) {
 	t.Parallel()
-	lookup := func(kind ErrorKind) finding { return finding{source: sourceLookup, kind: kind} }
+	lookup := func(kind ErrorKind) fact { return fact{source: sourceLookup, kind: kind} }
 	row := func(s State, change func(*reservation)) reservation {
 		r := reservation{Operation: Operation{AmountCents: 1, State: s}, attempts: 2, leased: true}
 		if change != nil {
@@ -181,13 +181,13 @@ func TestDecide_FollowsTheTable(t *testing.T) {
 		}
 		return r
 	}
-	pending := finding{source: sourceLookup, result: ProviderResult{Outcome: OutcomePending}}
+	pending := fact{source: sourceLookup, result: ProviderResult{Outcome: OutcomePending}}
 	doubted := func(r *reservation) { r.doubted = ptrTo(DeclineDeclined) }
 	recheckOver := func(r *reservation) { r.recheckOver = true }
 	for _, c := range []struct {
 		name   string
 		row    reservation
-		f      finding
+		f      fact
 		state  State
 		code   string
 		resend bool
@@ -197,7 +197,7 @@ func TestDecide_FollowsTheTable(t *testing.T) {
 		{"doubted, after the lag", row(StateReserved, func(r *reservation) { doubted(r); r.lagOver = true }), lookup(ErrorNotFound), StateFailed, DeclineDeclined, false, nextDaily},
 		{"key alive, within the lag", row(StateReserved, func(r *reservation) { r.keyAlive = true }), lookup(ErrorNotFound), StateReserved, "", true, nextBackoff},
 		{"key alive, after the lag", row(StateReserved, func(r *reservation) { r.keyAlive, r.lagOver = true, true }), lookup(ErrorNotFound), StateReserved, "", true, nextBackoff},
-		{"never asked, overdue", row(StateReserved, func(r *reservation) { r.tooOld = true }), finding{source: sourceLookup, kind: ErrorNotSent, unasked: true}, StateReserved, "", false, nextRest},
+		{"never asked, overdue", row(StateReserved, func(r *reservation) { r.tooOld = true }), fact{source: sourceLookup, kind: ErrorNotSent, unasked: true}, StateReserved, "", false, nextRest},
 		{"failed for good, looked up in vain", row(StateFailed, nil), lookup(ErrorUnknown), StateFailed, "", false, nextDaily},
 		{"failed for good, looked up", row(StateFailed, nil), lookup(ErrorNotFound), StateFailed, "", false, nextNever},
 		{"failed for good, pending there", row(StateFailed, nil), pending, StateFailed, "", false, nextDaily},

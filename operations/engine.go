@@ -101,17 +101,18 @@ func (c *Config) validate() error {
 
 // Engine executes refunds. Its methods may be called at once from any number of goroutines.
 type Engine struct {
-	config       Config
-	reads        *batch.Group[operationKey, *Operation] // keys to be looked up
-	claims       *batch.Group[*call, claimed]           // tx 1; calls of one order keep their order
-	patient      *batch.Group[*call, claimed]           // tx 1 of calls whose order somebody else holds
-	asks         *batch.Group[Lease, bool]              // leases in front of a provider
-	notes        *batch.Group[*note, recorded]          // findings for tx 2
-	patientNotes *batch.Group[*note, recorded]          // findings of orders that somebody else holds
-	turns        *batch.Group[turn, any]                // what waits for an order that somebody else holds, but refunds
-	submits      inFlight
-	acts         inFlight // what goes on after its caller has left
-	metrics      *metrics
+	Reads
+	config         Config
+	reads          *batch.Group[operationKey, *Operation] // keys to be looked up
+	claims         *batch.Group[*call, claimed]           // tx 1; calls of one order keep their order
+	patient        *batch.Group[*call, claimed]           // tx 1 of calls whose order somebody else holds
+	gate           *batch.Group[Lease, bool]              // leases in front of a provider
+	records        *batch.Group[*fact, recorded]          // facts for tx 2
+	patientRecords *batch.Group[*fact, recorded]          // facts of orders that somebody else holds
+	turns          *batch.Group[turn, any]                // what waits for an order that somebody else holds, but refunds
+	submits        inFlight
+	acts           inFlight // what goes on after its caller has left
+	metrics        *metrics
 
 	providers     map[string]*provider
 	providerNames []string // beside the milliseconds that each of them remembers a key
@@ -125,16 +126,16 @@ func New(c Config) (*Engine, error) {
 		return nil, fmt.Errorf("configure engine: %w", err)
 	}
 	e := &Engine{
-		config:    c,
+		Reads: Reads{c.Pool}, config: c,
 		providers: make(map[string]*provider, len(c.Providers)),
 	}
 	e.reads = batch.New(readLimits(c.MaxQueue), e.readAll)
 	e.claims = batch.New(claimLimits(c.MaxQueue), e.claimAll)
-	e.patientNotes = batch.New(patientLimits(c.Pool), e.recordPatiently)
+	e.patientRecords = batch.New(patientLimits(c.Pool), e.recordPatiently)
 	e.turns = batch.New(patientLimits(c.Pool), takeTurns)
 	e.patient = batch.New(patientLimits(c.Pool), e.claimPatiently)
-	e.asks = batch.New(askLimits, e.askAll)
-	e.notes = batch.New(noteLimits, e.recordAll)
+	e.gate = batch.New(gateLimits, e.checkLeases)
+	e.records = batch.New(recordLimits, e.recordAll)
 	for name, setup := range c.Providers {
 		e.providers[name] = &provider{setup, newBreaker(name, c.BreakerFailures, c.BreakerOpen, c.Logger)}
 		e.providerNames = append(e.providerNames, name)

@@ -18,14 +18,14 @@ import (
 // the request. A process that was suspended past its lease walks away, by the monotonic clock or the wall clock; and nothing is
 // written later than last_send_ended says, since the listing's lag is counted from there if the process ends before it says better.
 func (e *Engine) maySend(ctx context.Context, l Lease) (notAfter clocks.Moment, open bool, err error) {
-	open, err = inCompany(ctx, e.asks, l.key().lane(), l)
+	open, err = inCompany(ctx, e.gate, l.key().lane(), l)
 	notAfter = clocks.Earliest(l.lastSend, l.taken.Add(e.config.Lease))
 	return notAfter, open && !notAfter.Passed(), err
 }
 
-// askAll answers leases from one statement, which those that arrive meanwhile share: whether their keys are reserved, theirs, and
+// checkLeases answers leases from one statement, which those that arrive meanwhile share: whether their keys are reserved, theirs, and
 // sure to be known to the provider when a call ends.
-func (e *Engine) askAll(ctx context.Context, leases []Lease) []batch.Result[bool] {
+func (e *Engine) checkLeases(ctx context.Context, leases []Lease) []batch.Result[bool] {
 	ctx, cancel := context.WithTimeout(ctx, batchDeadline)
 	defer cancel()
 	return apart(e, leases, func(leases []Lease) ([]batch.Result[bool], error) {

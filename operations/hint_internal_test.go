@@ -12,12 +12,12 @@ func TestDecide_WhatWasSeenBeforeAFailure_IsLookedUpAnew(t *testing.T) {
 	another, byPerson, unnamed := failed, failed, failed
 	another.ProviderRefundID, unnamed.ProviderRefundID = ptrTo("re_2"), nil
 	byPerson.FailureCode = ptrTo(FailureResolvedByOperator)
-	of := func(s source, attempts int, from State, hinted bool) finding {
-		return finding{source: s, result: seen, hinted: hinted, lease: Lease{attempts: attempts, State: from}}
+	of := func(s source, attempts int, from State, hinted bool) fact {
+		return fact{source: s, result: seen, hinted: hinted, lease: Lease{attempts: attempts, State: from}}
 	}
 	for name, test := range map[string]struct {
 		row   reservation
-		f     finding
+		f     fact
 		state State
 		next  schedule
 		stale bool
@@ -42,7 +42,7 @@ func TestDecide_ADoubtfulDecline_Waits(t *testing.T) {
 	t.Parallel()
 	row := reservation{Operation: Operation{AmountCents: 100, State: StateReserved}, attempts: 1, leased: true}
 	for doubtful, want := range map[bool]State{true: StateReserved, false: StateFailed} {
-		f := finding{source: sourceRefund, lease: Lease{attempts: 1, State: StateReserved},
+		f := fact{source: sourceRefund, lease: Lease{attempts: 1, State: StateReserved},
 			result: ProviderResult{Outcome: OutcomeDeclined, DeclineCode: DeclineChargeDisputed, Doubtful: doubtful}}
 		if c := row.decide(f, 1000); c.state != want || (c.doubted != nil) != doubtful {
 			t.Errorf("doubtful %v: %s, doubted %v", doubtful, c.state, c.doubted)

@@ -131,7 +131,7 @@ func TestResolve_LaterThanTheRowSaysItSends_SendsNothing(t *testing.T) {
 		t.Fatalf("%d operations are leased and send no more, want 2", late)
 	}
 	for _, l := range leases {
-		r, err := p.Resolve(t.Context(), l)
+		r, err := p.Pursue(t.Context(), l)
 		sent := l.Operation.OperationID == "sent" // it is looked up first, which moves last_send_ended
 		if err != nil || r.Unasked == sent || r.Moved != sent {
 			t.Errorf("%s: %+v, %v", l.Operation.OperationID, r, err)
@@ -156,13 +156,13 @@ func TestResolve_AfterSomebodyTookTheLease_LeavesItToHim(t *testing.T) {
 	second := p.claim(operations.Claim{})[0]
 	const lease = `SELECT (extract(epoch FROM lease_until) * 1000000)::bigint FROM refund_operations`
 	held := p.count(lease)
-	if r, err := p.Resolve(t.Context(), first); err != nil || r.Operation.State != operations.StateSucceeded {
+	if r, err := p.Pursue(t.Context(), first); err != nil || r.Operation.State != operations.StateSucceeded {
 		t.Errorf("the proof is not recorded: %+v, %v", r, err)
 	}
 	if now := p.count(lease); now != held {
 		t.Errorf("the lease ended at %d and ends at %d", held, now)
 	}
-	if _, err := p.Resolve(t.Context(), second); err != nil {
+	if _, err := p.Pursue(t.Context(), second); err != nil {
 		t.Error(err)
 	}
 	if now := p.count(lease); now >= held {
@@ -186,7 +186,7 @@ func TestResolve_AProbeThatIsRefused_ChangesNothing(t *testing.T) {
 		if p.row("K") == before {
 			t.Error("the lease left no trace")
 		}
-		if r, err := p.Resolve(t.Context(), l); err != nil || !r.Untaken || r.Answered {
+		if r, err := p.Pursue(t.Context(), l); err != nil || !r.Untaken || r.Answered {
 			t.Errorf("%+v, %v", r, err)
 		}
 		if diff := cmp.Diff(before, p.row("K")); diff != "" {
@@ -205,7 +205,7 @@ func TestResolve_AProbeThatIsRefused_ChangesNothing(t *testing.T) {
 		// Whoever took it since, after its taker gave it back, has the same number.
 		p.exec(`UPDATE refund_operations SET lease_until = lease_until + interval '1 microsecond'`)
 		before := p.row("K")
-		if _, err := p.Resolve(t.Context(), l); err != nil {
+		if _, err := p.Pursue(t.Context(), l); err != nil {
 			t.Error(err)
 		}
 		if diff := cmp.Diff(before, p.row("K")); diff != "" {
@@ -217,7 +217,7 @@ func TestResolve_AProbeThatIsRefused_ChangesNothing(t *testing.T) {
 		p := newPaying(t)
 		p.reserved("K")
 		refuse(p)
-		if r, err := p.Resolve(t.Context(), p.claim(operations.Claim{})[0]); err != nil || r.Untaken {
+		if r, err := p.Pursue(t.Context(), p.claim(operations.Claim{})[0]); err != nil || r.Untaken {
 			t.Errorf("%+v, %v", r, err)
 		}
 		if n := p.count(`SELECT count(*) FROM refund_operations WHERE attempts = 2 AND next_check_at > now() AND lease_until <= now()`); n != 1 {

@@ -125,7 +125,7 @@ func (f RefundFilter) source(tenantID string) (string, pages.Where) {
 }
 
 // Refunds lists refunds, newest first, and answers the next page's cursor, empty at the end.
-func (e *Engine) Refunds(ctx context.Context, tenantID string, f RefundFilter, p Page) ([]Operation, string, error) {
+func (r Reads) Refunds(ctx context.Context, tenantID string, f RefundFilter, p Page) ([]Operation, string, error) {
 	from, err := decodeCursor(p.Cursor)
 	if err != nil {
 		return nil, "", err
@@ -150,7 +150,7 @@ func (e *Engine) Refunds(ctx context.Context, tenantID string, f RefundFilter, p
 		w.And(`(o.created_at, o.operation_id) < (?, ?)`, from.at, from.id)
 	}
 	var found []listed
-	err = e.query(ctx, func(rows pgx.Rows) (err error) {
+	err = r.query(ctx, func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, scanListed)
 		return err
 	}, fmt.Sprintf(`SELECT %s, o.created_at FROM %s WHERE %s ORDER BY o.created_at DESC, o.operation_id DESC LIMIT %d`,

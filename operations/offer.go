@@ -16,10 +16,10 @@ const (
 	lastOffer  = time.Second
 )
 
-// record takes a finding through tx 2, in company of others. It belongs to the operation, not to a caller: the end of ctx ends
+// record takes a fact through tx 2, in company of others. It belongs to the operation, not to a caller: the end of ctx ends
 // nothing, and it is offered to the database until the lease ends, since whoever finds the lease run out has to ask the
 // provider again. What the database refuses for good is set aside.
-func (e *Engine) record(ctx context.Context, f finding) recorded {
+func (e *Engine) record(ctx context.Context, f fact) recorded {
 	for wait := firstOffer; ; wait = min(2*wait, lastOffer) {
 		r := e.offer(ctx, f)
 		_, told := errors.AsType[*Refusal](r.err)
@@ -35,13 +35,13 @@ func (e *Engine) record(ctx context.Context, f finding) recorded {
 	}
 }
 
-// offer takes a finding through tx 2 once.
-func (e *Engine) offer(ctx context.Context, f finding) recorded {
+// offer takes a fact through tx 2 once.
+func (e *Engine) offer(ctx context.Context, f fact) recorded {
 	ctx = context.WithoutCancel(ctx)
-	lane, n := orderLane(f.lease.Operation.entry().OrderKey), &note{finding: f}
-	r, err := e.notes.Do(ctx, lane, n)
+	lane := orderLane(f.lease.Operation.ledgerEntry().OrderKey)
+	r, err := e.records.Do(ctx, lane, &f)
 	if errors.Is(err, errHeld) {
-		r, err = e.patientNotes.Do(ctx, lane, n)
+		r, err = e.patientRecords.Do(ctx, lane, &f)
 	}
 	if err != nil {
 		return recorded{err: err}
@@ -49,12 +49,12 @@ func (e *Engine) offer(ctx context.Context, f finding) recorded {
 	return r
 }
 
-// setAside records, instead of a finding that the database refuses, that there was one. The operation backs off as after any
+// setAside records, instead of a fact that the database refuses, that there was one. The operation backs off as after any
 // attempt that brought nothing, and reaches a human at the same age, with what was found in its history. A person whose
 // decision is refused is told so, and nothing else changes.
-func (e *Engine) setAside(ctx context.Context, f finding, why error) recorded {
+func (e *Engine) setAside(ctx context.Context, f fact, why error) recorded {
 	if f.source == sourceHuman {
-		f = finding{lease: f.lease, source: sourceLookup, kind: ErrorNotSent, silent: true}
+		f = fact{lease: f.lease, source: sourceLookup, kind: ErrorNotSent, silent: true}
 	}
 	f.detail = merged(f.detail, "not_recorded", callLabel(f.result, f.kind))
 	f.result = ProviderResult{RequestID: f.result.RequestID}

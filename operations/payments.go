@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"refundd/internal/pgtx"
 	"refundd/ledger"
 )
 
@@ -31,6 +32,23 @@ type MismatchError struct{ Member string } // a column of orders
 func (e *MismatchError) Error() string { return ErrPaymentMismatch.Error() + ": " + e.Member }
 
 func (e *MismatchError) Unwrap() error { return ErrPaymentMismatch }
+
+// RegisterOrder stores a captured payment, or what may change of a known one, and tells whether it is new. Where the provider's
+// payments can be read, it is read before: see ErrPaymentMismatch.
+func (e *Engine) RegisterOrder(ctx context.Context, r Registration) (Order, bool, error) {
+	if err := e.verifyPayment(ctx, r); err != nil {
+		return Order{}, false, err
+	}
+	type registered struct {
+		order Order
+		isNew bool
+	}
+	done, err := inTurn(ctx, e, orderLane(r.OrderKey), func(ctx context.Context, tx *pgtx.Tx) (registered, error) {
+		o, isNew, err := ledger.Register(ctx, tx, r)
+		return registered{o, isNew}, err
+	})
+	return done.order, done.isNew, err
+}
 
 // verifyPayment reads the payment of a new order, or of one whose capture is to rise, where its provider's payments can be read.
 // An order may say less than was captured, so that less is given back; never more.

@@ -416,7 +416,7 @@ func (p *plans) reconciliation() []lookup {
 		TenantID: tenant, OperationID: "op-1205", Succeeded: true, Evidence: "seen", Override: true, Actor: "ann",
 	}
 	settle := func(ctx context.Context) error {
-		_, err := p.Settle(ctx, decision)
+		_, err := p.Resolve(ctx, decision)
 		return err
 	}
 	// A payment of 3,000 refunds, of which three have no end.

@@ -105,12 +105,12 @@ func (p *paying) due() {
 }
 
 // reconcile resolves what is due, once.
-func (p *paying) reconcile() []operations.Resolution {
+func (p *paying) reconcile() []operations.Pursuit {
 	p.t.Helper()
 	leases := append(p.claim(operations.Claim{}), p.claim(operations.Claim{Settled: true})...)
-	var all []operations.Resolution
+	var all []operations.Pursuit
 	for _, l := range leases {
-		r, err := p.Resolve(p.t.Context(), l)
+		r, err := p.Pursue(p.t.Context(), l)
 		if err != nil {
 			p.t.Fatal(err)
 		}
@@ -531,7 +531,7 @@ func TestSettle(t *testing.T) {
 		return p
 	}
 	decide := func(p *paying, succeeded, override bool) (operations.Operation, error) {
-		return p.Settle(p.t.Context(), operations.Decision{
+		return p.Resolve(p.t.Context(), operations.Decision{
 			TenantID: tenant, OperationID: "K", Succeeded: succeeded, Evidence: "call with the bank", Override: override, Actor: "ann",
 		})
 	}
@@ -608,7 +608,7 @@ func TestSettle(t *testing.T) {
 		name := p.state("L").ProviderRefundID
 		d := operations.Decision{TenantID: tenant, OperationID: "K", Succeeded: true, Evidence: "seen", Actor: "ann", ProviderRefundID: name}
 		for range 2 {
-			if op, err := p.Settle(t.Context(), d); err != nil || op.State != operations.StateSucceeded || op.ProviderRefundID != nil {
+			if op, err := p.Resolve(t.Context(), d); err != nil || op.State != operations.StateSucceeded || op.ProviderRefundID != nil {
 				t.Errorf("%s by %v, %v", op.State, op.ProviderRefundID, err)
 			}
 		}

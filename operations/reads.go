@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"refundd/internal/pages"
 	"refundd/internal/pgtx"
@@ -18,27 +19,13 @@ import (
 // ErrRefundNotFound reports a key that no refund holds; a withdrawn authorization's key is not a refund.
 var ErrRefundNotFound = errors.New("refund not found")
 
-// RegisterOrder stores a captured payment, or what may change of a known one, and tells whether it is new. Where the provider's
-// payments can be read, it is read before: see ErrPaymentMismatch.
-func (e *Engine) RegisterOrder(ctx context.Context, r Registration) (Order, bool, error) {
-	if err := e.verifyPayment(ctx, r); err != nil {
-		return Order{}, false, err
-	}
-	type registered struct {
-		order Order
-		isNew bool
-	}
-	done, err := inTurn(ctx, e, orderLane(r.OrderKey), func(ctx context.Context, tx *pgtx.Tx) (registered, error) {
-		o, isNew, err := ledger.Register(ctx, tx, r)
-		return registered{o, isNew}, err
-	})
-	return done.order, done.isNew, err
-}
+// Reads answers what the database holds now, at no provider's expense. Its methods may be called at once from any number of goroutines.
+type Reads struct{ pool *pgxpool.Pool }
 
 // Order answers one order, or ErrOrderNotFound.
-func (e *Engine) Order(ctx context.Context, tenantID, orderID string) (Order, error) {
+func (r Reads) Order(ctx context.Context, tenantID, orderID string) (Order, error) {
 	var o Order
-	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
+	err := pgtx.Do(ctx, r.pool, func(tx *pgtx.Tx) (err error) {
 		o, err = ledger.Find(ctx, tx, OrderKey{TenantID: tenantID, OrderID: orderID})
 		return err
 	})
@@ -46,9 +33,9 @@ func (e *Engine) Order(ctx context.Context, tenantID, orderID string) (Order, er
 }
 
 // FindOrders answers all orders of a customer, oldest first, or ErrTooManyMatches.
-func (e *Engine) FindOrders(ctx context.Context, tenantID string, q CustomerQuery) ([]Order, error) {
+func (r Reads) FindOrders(ctx context.Context, tenantID string, q CustomerQuery) ([]Order, error) {
 	var found []Order
-	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) (err error) {
+	err := pgtx.Do(ctx, r.pool, func(tx *pgtx.Tx) (err error) {
 		found, err = ledger.FindByCustomer(ctx, tx, tenantID, q, MaxMatches+1)
 		return err
 	})
@@ -56,9 +43,9 @@ func (e *Engine) FindOrders(ctx context.Context, tenantID string, q CustomerQuer
 }
 
 // Refund answers the truth of now from the database, in any state, or ErrRefundNotFound.
-func (e *Engine) Refund(ctx context.Context, tenantID, operationID string) (Operation, error) {
+func (r Reads) Refund(ctx context.Context, tenantID, operationID string) (Operation, error) {
 	key := operationKey{tenantID, operationID}
-	known, err := readOperations(ctx, e.config.Pool, []operationKey{key})
+	known, err := readOperations(ctx, r.pool, []operationKey{key})
 	if err != nil {
 		return Operation{}, err
 	}
@@ -70,8 +57,8 @@ func (e *Engine) Refund(ctx context.Context, tenantID, operationID string) (Oper
 }
 
 // query runs one statement that only reads.
-func (e *Engine) query(ctx context.Context, collect func(pgx.Rows) error, sql string, args ...any) error {
-	return pgtx.Query(ctx, e.config.Pool, collect, sql, args...)
+func (r Reads) query(ctx context.Context, collect func(pgx.Rows) error, sql string, args ...any) error {
+	return pgtx.Query(ctx, r.pool, collect, sql, args...)
 }
 
 // TimelineEntry is one thing that happened to an operation: a ledger transfer, or an event.
@@ -82,8 +69,8 @@ type TimelineEntry struct {
 }
 
 // Timeline lists what happened to a refund, oldest first, and answers the next page's cursor; or ErrRefundNotFound.
-func (e *Engine) Timeline(ctx context.Context, tenantID, operationID string, p Page) ([]TimelineEntry, string, error) {
-	if _, err := e.Refund(ctx, tenantID, operationID); err != nil {
+func (r Reads) Timeline(ctx context.Context, tenantID, operationID string, p Page) ([]TimelineEntry, string, error) {
+	if _, err := r.Refund(ctx, tenantID, operationID); err != nil {
 		return nil, "", err
 	}
 	from, err := decodeCursor(p.Cursor)
@@ -101,7 +88,7 @@ func (e *Engine) Timeline(ctx context.Context, tenantID, operationID string, p P
 		w.And(`(t.at, t.source, t.seq) > (?, ?::int, ?::bigint)`, from.at, source, seq)
 	}
 	var found []placed
-	err = e.query(ctx, func(rows pgx.Rows) (err error) {
+	err = r.query(ctx, func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, scanPlaced)
 		return err
 	}, fmt.Sprintf(timelineQuery, &w, p.Limit+1), w.Args...)

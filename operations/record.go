@@ -14,13 +14,7 @@ import (
 	"refundd/ledger"
 )
 
-// note is a finding on its way through tx 2.
-type note struct {
-	finding
-	disowned bool // it named a refund that is another operation's
-}
-
-// recorded is what tx 2 made of a finding: the operation as it stands now, and whether this finding is what moved it there.
+// recorded is what tx 2 made of a fact: the operation as it stands now, and whether this fact is what moved it there.
 type recorded struct {
 	operation Operation
 	change    change
@@ -32,8 +26,8 @@ type recorded struct {
 var errHeld = errors.New("somebody else holds the order")
 
 // recordAll is tx 2 in company, where nobody waits for a lock.
-func (e *Engine) recordAll(ctx context.Context, notes []*note) []batch.Result[recorded] {
-	results := e.recordKeys(ctx, notes, false)
+func (e *Engine) recordAll(ctx context.Context, facts []*fact) []batch.Result[recorded] {
+	results := e.recordKeys(ctx, facts, false)
 	for i, r := range results {
 		if pgtx.StaysLocked(r.Err) { // the name of a provider's refund, by somebody who is about to record it: whose is not known
 			results[i].Err = errHeld
@@ -42,79 +36,79 @@ func (e *Engine) recordAll(ctx context.Context, notes []*note) []batch.Result[re
 	return results
 }
 
-// recordPatiently is tx 2 of findings of one order that somebody else held.
-func (e *Engine) recordPatiently(ctx context.Context, notes []*note) []batch.Result[recorded] {
-	return e.recordKeys(ctx, notes, true)
+// recordPatiently is tx 2 of facts of one order that somebody else held.
+func (e *Engine) recordPatiently(ctx context.Context, facts []*fact) []batch.Result[recorded] {
+	return e.recordKeys(ctx, facts, true)
 }
 
-// recordKeys records findings until each has its answer: of one key, one at a time. They belong to operations, not to callers:
+// recordKeys records facts until each has its answer: of one key, one at a time. They belong to operations, not to callers:
 // no caller's deadline ends it.
-func (e *Engine) recordKeys(ctx context.Context, notes []*note, wait bool) []batch.Result[recorded] {
+func (e *Engine) recordKeys(ctx context.Context, facts []*fact, wait bool) []batch.Result[recorded] {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchDeadline)
 	defer cancel()
-	return inRounds(notes, func(n *note) operationKey { return n.lease.key() }, func(notes []*note) []batch.Result[recorded] {
-		return apart(e, notes, func(notes []*note) ([]batch.Result[recorded], error) { return e.recordOnce(ctx, notes, wait) })
-	}, func(_, _ *note, _ batch.Result[recorded]) (none batch.Result[recorded], alike bool) {
+	return inRounds(facts, func(f *fact) operationKey { return f.lease.key() }, func(facts []*fact) []batch.Result[recorded] {
+		return apart(e, facts, func(facts []*fact) ([]batch.Result[recorded], error) { return e.recordOnce(ctx, facts, wait) })
+	}, func(_, _ *fact, _ batch.Result[recorded]) (none batch.Result[recorded], alike bool) {
 		return none, false
 	})
 }
 
-func (e *Engine) recordOnce(ctx context.Context, notes []*note, wait bool) ([]batch.Result[recorded], error) {
+func (e *Engine) recordOnce(ctx context.Context, facts []*fact, wait bool) ([]batch.Result[recorded], error) {
 	results, err := pgtx.Kept(ctx, e.config.Pool, func(tx *pgtx.Tx) ([]batch.Result[recorded], error) {
-		return e.tx2(ctx, tx, notes, wait)
+		return e.tx2(ctx, tx, facts, wait)
 	})
-	if len(notes) == 1 && pgtx.Constraint(err) == "refund_operations_provider_refund_key" {
-		notes[0].disown()
-		return e.recordOnce(ctx, notes, wait)
+	if len(facts) == 1 && pgtx.Constraint(err) == "refund_operations_provider_refund_key" {
+		facts[0].disown()
+		return e.recordOnce(ctx, facts, wait)
 	}
 	failpoint("record.committed")
-	for i, n := range notes {
-		if err == nil && results[i].Err == nil && n.disowned && n.silent {
+	for i, f := range facts {
+		if err == nil && results[i].Err == nil && f.disowned && f.silent {
 			results[i].Out.err = refuse(ErrProviderDisagrees, &results[i].Out.operation)
 		}
 	}
 	return results, err
 }
 
-// disown takes a finding back that names another operation's refund at the provider: it stays the call that it was, and proves
+// disown takes a fact back that names another operation's refund at the provider: it stays the call that it was, and proves
 // nothing. A person's decision on such books needs an override.
-func (n *note) disown() {
-	n.disowned = true
-	if n.source == sourceHuman {
-		n.silent = !n.override
-		n.result.ProviderRefundID = ""
-		n.detail = merged(n.detail, detailShows, string(errorNotOurs))
+func (f *fact) disown() {
+	f.disowned = true
+	if f.source == sourceHuman {
+		f.silent = !f.override
+		f.result.ProviderRefundID = ""
+		f.detail = merged(f.detail, detailShows, string(errorNotOurs))
 		return
 	}
-	n.kind, n.result = errorNotOurs, ProviderResult{RequestID: n.result.RequestID}
+	f.kind, f.result = errorNotOurs, ProviderResult{RequestID: f.result.RequestID}
 }
 
 // tx2 locks the orders and then the operations, reads them anew, decides, and writes what changes: states, transfers and
 // history, or nothing of them. It is two messages, of which the second commits.
-func (e *Engine) tx2(ctx context.Context, tx *pgtx.Tx, notes []*note, wait bool) ([]batch.Result[recorded], error) {
-	held, err := e.lockForRecord(ctx, tx, notes, wait)
+func (e *Engine) tx2(ctx context.Context, tx *pgtx.Tx, facts []*fact, wait bool) ([]batch.Result[recorded], error) {
+	held, err := e.lockForRecord(ctx, tx, facts, wait)
 	if err != nil {
 		return nil, err
 	}
-	results := make([]batch.Result[recorded], len(notes))
-	changes := newChangeRows(len(notes))
+	results := make([]batch.Result[recorded], len(facts))
+	changes := newChangeRows(len(facts))
 	var postings []ledger.Posting
 	var events []Event
-	for i, n := range notes {
-		r, err := held.row(n)
+	for i, f := range facts {
+		r, err := held.row(f)
 		if err != nil {
 			results[i].Err = err
 			continue
 		}
-		orderKey := r.entry().OrderKey
-		c := r.decide(n.finding, held.remainders[orderKey])
+		orderKey := r.ledgerEntry().OrderKey
+		c := r.decide(*f, held.remainders[orderKey])
 		for _, p := range c.postings {
 			held.remainders[orderKey] -= p.Change()
 		}
 		postings = append(postings, c.postings...)
 		results[i].Out = recorded{operation: c.apply(r.Operation, held.at), change: c, moved: r.State != c.state}
-		changes.add(r, n.finding, c, e.nextCheck(c.next, r.attempts, n.finding))
-		events = append(events, n.events(r, c, held.at)...)
+		changes.add(r, *f, c, e.nextCheck(c.next, r.attempts, *f))
+		events = append(events, f.events(r, c, held.at)...)
 	}
 	b := &pgx.Batch{}
 	changes.queue(b, held.at, e.config.ProviderTimeout)
@@ -129,34 +123,34 @@ func (e *Engine) tx2(ctx context.Context, tx *pgtx.Tx, notes []*note, wait bool)
 	return results, nil
 }
 
-// events is the history that a finding writes: the attempt, and the transition if there is one.
-func (n *note) events(r reservation, c change, at time.Time) []Event {
-	if n.silent || n.hinted && r.State == c.state {
+// events is the history that a fact writes: the attempt, and the transition if there is one.
+func (f *fact) events(r reservation, c change, at time.Time) []Event {
+	if f.silent || f.hinted && r.State == c.state {
 		return nil // an event that tells nothing new leaves no trace
 	}
 	o := r.Operation
 	attempt := Event{
-		TenantID: o.TenantID, OperationID: o.OperationID, Kind: string(n.source), Attempt: n.lease.attempt(),
-		Layer: optional(n.lease.layer), Actor: optional(n.lease.attemptedFor), ProviderRequestID: optional(n.result.RequestID),
-		Detail: n.detail, CreatedAt: at,
+		TenantID: o.TenantID, OperationID: o.OperationID, Kind: string(f.source), Attempt: f.lease.attempt(),
+		Layer: optional(f.lease.layer), Actor: optional(f.lease.attemptedFor), ProviderRequestID: optional(f.result.RequestID),
+		Detail: f.detail, CreatedAt: at,
 	}
-	if n.kind != "" {
-		attempt.ErrorKind = ptrTo(string(n.kind))
-		attempt.Detail = merged(n.detail, detailShown, n.shown, detailReason, string(n.reason))
+	if f.kind != "" {
+		attempt.ErrorKind = ptrTo(string(f.kind))
+		attempt.Detail = merged(f.detail, detailShown, f.shown, detailReason, string(f.reason))
 	} else {
-		attempt.Detail = merged(n.detail, "outcome", string(n.result.Outcome), "decline_code", n.result.DeclineCode)
+		attempt.Detail = merged(f.detail, "outcome", string(f.result.Outcome), "decline_code", f.result.DeclineCode)
 	}
 	if c.stale {
 		attempt.Detail = merged(attempt.Detail, "stale", "true")
 	}
-	attempt.Detail = merged(attempt.Detail, callersAttempt, ordinal(n.lease.number), detailRef, n.lease.ref)
+	attempt.Detail = merged(attempt.Detail, callersAttempt, ordinal(f.lease.number), detailRef, f.lease.ref)
 	if r.State == c.state {
 		return []Event{attempt}
 	}
 	from, to := r.State, c.state
 	return []Event{attempt, {
 		TenantID: o.TenantID, OperationID: o.OperationID, Kind: "transition", FromState: &from, ToState: &to,
-		Attempt: n.lease.attempt(), Actor: optional(n.lease.attemptedFor), Detail: merged(nil, "failure_code", deref(c.failureCode)),
+		Attempt: f.lease.attempt(), Actor: optional(f.lease.attemptedFor), Detail: merged(nil, "failure_code", deref(c.failureCode)),
 		CreatedAt: at,
 	}}
 }
@@ -222,12 +216,12 @@ type locked struct {
 	at         time.Time                    // by the database's clock, after the locks
 }
 
-// row is the row that a note is about, if we hold it and its order.
-func (l *locked) row(n *note) (reservation, error) {
-	key := n.lease.key()
+// row is the row that a fact is about, if we hold it and its order.
+func (l *locked) row(f *fact) (reservation, error) {
+	key := f.lease.key()
 	r, found := l.rows[key]
 	_, ours := l.ours[key]
-	_, order := l.remainders[n.lease.Operation.entry().OrderKey]
+	_, order := l.remainders[f.lease.Operation.ledgerEntry().OrderKey]
 	switch {
 	case !found:
 		return r, fmt.Errorf("record %s: its operation is gone", key.OperationID)
@@ -240,13 +234,13 @@ func (l *locked) row(n *note) (reservation, error) {
 // lockForRecord locks orders, then operations, both sorted, and reads in a new statement, against the clock read after the
 // locks, what is to be decided on. Unless it waits, it leaves out what
 // somebody else holds.
-func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note, wait bool) (*locked, error) {
-	keys := make([]operationKey, len(notes))
-	orders := make(map[OrderKey]struct{}, len(notes))
-	taken := make([]time.Time, len(notes))
-	for i, n := range notes {
-		keys[i], taken[i] = n.lease.key(), n.lease.takenAt
-		orders[n.lease.Operation.entry().OrderKey] = struct{}{}
+func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, facts []*fact, wait bool) (*locked, error) {
+	keys := make([]operationKey, len(facts))
+	orders := make(map[OrderKey]struct{}, len(facts))
+	taken := make([]time.Time, len(facts))
+	for i, f := range facts {
+		keys[i], taken[i] = f.lease.key(), f.lease.takenAt
+		orders[f.lease.Operation.ledgerEntry().OrderKey] = struct{}{}
 	}
 	orderKeys := make([]OrderKey, 0, len(orders))
 	for k := range orders {
@@ -254,8 +248,8 @@ func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, notes []*note, wa
 	}
 	tenants, ids := columns(keys)
 	l := &locked{
-		remainders: make(map[OrderKey]int64, len(orders)), ours: make(map[operationKey]struct{}, len(notes)),
-		rows: make(map[operationKey]reservation, len(notes)),
+		remainders: make(map[OrderKey]int64, len(orders)), ours: make(map[operationKey]struct{}, len(facts)),
+		rows: make(map[operationKey]reservation, len(facts)),
 	}
 	b := &pgx.Batch{}
 	ledger.Lock(b, orderKeys, wait, func(locked []Order) {
@@ -326,7 +320,7 @@ func newChangeRows(n int) *changeRows {
 
 // add notes what becomes of a row. The lease is given back if it is still ours; only then does the attempt count as one
 // that sent nothing, and as an absolute number, so that a transaction that is run again counts it once.
-func (u *changeRows) add(r reservation, f finding, c change, next time.Duration) {
+func (u *changeRows) add(r reservation, f fact, c change, next time.Duration) {
 	ours := f.lease.attempts == r.attempts
 	if !ours && r.State == c.state {
 		return

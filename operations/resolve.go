@@ -17,11 +17,11 @@ const (
 	ActorOperator       = "operator"
 )
 
-// Resolution is what became of an operation by one taking of its lease.
-type Resolution struct {
+// Pursuit is what became of an operation by one taking of its lease.
+type Pursuit struct {
 	Operation Operation
 	From      State     // in which the lease was taken
-	Moved     bool      // this lease's finding is what moved it from there
+	Moved     bool      // this lease's fact is what moved it from there
 	Resent    bool      // the request was sent again, or at last
 	Unknown   bool      // the provider gave no outcome
 	Answered  bool      // it answered in good order, if only that it shows none
@@ -35,17 +35,17 @@ type Resolution struct {
 	Contradicted bool // the provider's books contradict an operation that has an end, and keeps it
 }
 
-// Resolve finds out what happened to a leased operation, and records it: it looks at the provider's books first, unless
+// Pursue finds out what happened to a leased operation, and records it: it looks at the provider's books first, unless
 // nothing was ever sent, and sends again, with the same key, only while the provider is sure to remember it. The outcome is
 // recorded whatever becomes of ctx.
-func (e *Engine) Resolve(ctx context.Context, l Lease) (Resolution, error) {
-	return e.resolve(ctx, l, nil)
+func (e *Engine) Pursue(ctx context.Context, l Lease) (Pursuit, error) {
+	return e.pursue(ctx, l, nil)
 }
 
-// resolve is Resolve for who may have taken the breaker's permit already. Looking needs none: a breaker that failing requests
+// pursue is Resolve for who may have taken the breaker's permit already. Looking needs none: a breaker that failing requests
 // opened tells nothing of what the books show, and one payment's look-ups that fail tell nothing of another's. Where no
 // request may be sent, what was never sent is looked up as well, so that who took the lease has asked.
-func (e *Engine) resolve(ctx context.Context, l Lease, p permit) (Resolution, error) {
+func (e *Engine) pursue(ctx context.Context, l Lease, p permit) (Pursuit, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Lease)
 	defer cancel()
 	failpoint("resolve.begun")
@@ -59,7 +59,7 @@ func (e *Engine) resolve(ctx context.Context, l Lease, p permit) (Resolution, er
 	if l.inVain(f) {
 		p.drop()
 		l.Operation.LeaseLeft = 0
-		return Resolution{Operation: l.Operation, From: l.State, Untaken: true, Kind: f.kind}, e.untake(ctx, l)
+		return Pursuit{Operation: l.Operation, From: l.State, Untaken: true, Kind: f.kind}, e.untake(ctx, l)
 	}
 	if f.kind == ErrorNotFound && l.State == StateReserved {
 		p = e.permitted(l, p)
@@ -74,12 +74,12 @@ func (e *Engine) resolve(ctx context.Context, l Lease, p permit) (Resolution, er
 		return resolution, err
 	}
 	p.drop()
-	return l.resolution(f, r, false), r.err
+	return l.pursuit(f, r, false), r.err
 }
 
 // inVain tells whether a probe asked nobody: our credentials were refused, or, where a person wished to know, nobody was there.
 // Reconciliation counts the latter, since a provider that is away for long puts its refunds in front of a human.
-func (l Lease) inVain(f finding) bool {
+func (l Lease) inVain(f fact) bool {
 	return l.probe && (f.kind == ErrorMisconfigured || f.unwritten && l.attemptedFor == ActorOperator)
 }
 
@@ -92,7 +92,7 @@ func (e *Engine) permitted(l Lease, p permit) permit {
 }
 
 // send asks the provider for the refund, if the gate lets it, and records the answer.
-func (e *Engine) send(ctx context.Context, l Lease, p permit, resent bool) (Resolution, error) {
+func (e *Engine) send(ctx context.Context, l Lease, p permit, resent bool) (Pursuit, error) {
 	failpoint("send.begun")
 	if p = e.permitted(l, p); p == nil {
 		return e.walkAway(ctx, l, nil)
@@ -106,19 +106,19 @@ func (e *Engine) send(ctx context.Context, l Lease, p permit, resent bool) (Reso
 	f := e.refund(ctx, l, p, notAfter)
 	failpoint("send.answered")
 	r := e.record(ctx, f)
-	return l.resolution(f, r, resent), r.err
+	return l.pursuit(f, r, resent), r.err
 }
 
 // walkAway answers what stands, where the lease is no longer good for sending, or nobody could tell for the error why. If it
 // is still ours, the attempt is recorded as one that asked nobody, which frees it.
-func (e *Engine) walkAway(ctx context.Context, l Lease, why error) (Resolution, error) {
-	f := finding{lease: l, source: sourceLookup, kind: ErrorNotSent, unasked: true}
+func (e *Engine) walkAway(ctx context.Context, l Lease, why error) (Pursuit, error) {
+	f := fact{lease: l, source: sourceLookup, kind: ErrorNotSent, unasked: true}
 	r := e.record(ctx, f)
-	return l.resolution(f, r, false), errors.Join(why, r.err)
+	return l.pursuit(f, r, false), errors.Join(why, r.err)
 }
 
-func (l Lease) resolution(f finding, r recorded, resent bool) Resolution {
-	return Resolution{
+func (l Lease) pursuit(f fact, r recorded, resent bool) Pursuit {
+	return Pursuit{
 		Operation: r.operation, From: l.State, Moved: r.moved, Resent: resent && !f.unwritten, Kind: f.kind,
 		Unknown:  r.err != nil || f.kind != "" && f.kind != ErrorContradictory && !r.moved,
 		Answered: f.answered(), Unasked: f.unasked, retryAfter: min(f.retryAfter, maxRetryAfter),
@@ -127,13 +127,13 @@ func (l Lease) resolution(f finding, r recorded, resent bool) Resolution {
 }
 
 // answered tells whether the provider answered in good order.
-func (f finding) answered() bool {
+func (f fact) answered() bool {
 	return f.kind == "" || f.kind == ErrorNotFound || f.kind == ErrorContradictory
 }
 
 // refund makes one request to the provider, of which no byte is written after notAfter.
-func (e *Engine) refund(ctx context.Context, l Lease, p permit, notAfter clocks.Moment) finding {
-	f := finding{lease: l, source: sourceRefund}
+func (e *Engine) refund(ctx context.Context, l Lease, p permit, notAfter clocks.Moment) fact {
+	f := fact{lease: l, source: sourceRefund}
 	provider := e.providerOf(l.Operation)
 	if provider == nil {
 		p.drop()
@@ -159,8 +159,8 @@ func (e *Engine) refund(ctx context.Context, l Lease, p permit, notAfter clocks.
 }
 
 // lookup reads the provider's books.
-func (e *Engine) lookup(ctx context.Context, l Lease) finding {
-	f := finding{lease: l, source: sourceLookup}
+func (e *Engine) lookup(ctx context.Context, l Lease) fact {
+	f := fact{lease: l, source: sourceLookup}
 	provider := e.providerOf(l.Operation)
 	if provider == nil {
 		f.kind = ErrorMisconfigured
@@ -182,7 +182,7 @@ func (e *Engine) lookup(ctx context.Context, l Lease) finding {
 }
 
 // called is f with a provider's answer, which it reports to the breaker that gave the permit.
-func (e *Engine) called(f finding, p permit, call string, result ProviderResult, err error) finding {
+func (e *Engine) called(f fact, p permit, call string, result ProviderResult, err error) fact {
 	failure := failureOf(err)
 	if failure.Kind == "" && !isName(result.ProviderRefundID) {
 		failure = ProviderError{Kind: ErrorUnknown, RequestID: result.RequestID} // what can not be named can not be recorded
@@ -206,7 +206,7 @@ func (e *Engine) called(f finding, p permit, call string, result ProviderResult,
 }
 
 // describe says in a trace what came of a call.
-func (f finding) describe(span spans.Span) {
+func (f fact) describe(span spans.Span) {
 	span.Word("refundd.provider", deref(f.lease.Operation.Provider))
 	span.Word("refundd.result", callLabel(f.result, f.kind))
 	if !f.answered() {
@@ -232,7 +232,7 @@ func (e *Engine) logNoOutcome(l Lease, call string, failure ProviderError) {
 }
 
 // logContradiction says what a provider's books show instead of the one refund that they should.
-func (e *Engine) logContradiction(f finding) {
+func (e *Engine) logContradiction(f fact) {
 	o := f.lease.Operation
 	e.config.Logger.Warn("provider's books contradict an operation", slog.String("provider", deref(o.Provider)),
 		slog.String("tenant_id", o.TenantID), slog.String("operation_id", o.OperationID), slog.String("state", string(o.State)),
@@ -292,7 +292,7 @@ func (e *Engine) providerOf(o Operation) *provider {
 }
 
 // nextCheck is how long until reconciliation looks again, not before the provider wants to be asked; negative means never.
-func (e *Engine) nextCheck(s schedule, attempts int, f finding) time.Duration {
+func (e *Engine) nextCheck(s schedule, attempts int, f fact) time.Duration {
 	wait := e.backoff(s, attempts)
 	if wait < 0 {
 		return wait

@@ -26,7 +26,7 @@ func TestAfterRestore_WhatWasSentInTheLostHistory_IsNotFailedWithinTheLag(t *tes
 		t.Fatalf("it is %s", got)
 	}
 	failed := operations.Decision{TenantID: tenant, OperationID: "K", Evidence: "its books show nothing", Actor: "key"}
-	op, err := p.Settle(t.Context(), failed)
+	op, err := p.Resolve(t.Context(), failed)
 	if !errors.Is(err, operations.ErrInProgress) {
 		t.Errorf("a human's word makes it %s (%v)", op.State, err)
 	}

@@ -27,11 +27,11 @@ func (e *Engine) sendReserved(c *call, claimed claimed) (Receipt, error) {
 	if p := e.providerOf(op); p != nil {
 		l.providerKey, permit = p.setup.key(c.key), p.breaker.admission()
 	}
-	return e.untilKnown(c, op, func(ctx context.Context) (Resolution, error) {
+	return e.untilKnown(c, op, func(ctx context.Context) (Pursuit, error) {
 		if l.sends {
 			return e.send(ctx, l, permit, false)
 		}
-		return e.resolve(ctx, l, permit)
+		return e.pursue(ctx, l, permit)
 	})
 }
 
@@ -42,28 +42,28 @@ func (e *Engine) resume(c *call, op Operation) (Receipt, error) {
 	if p == nil {
 		return c.pending(op), nil
 	}
-	return e.untilKnown(c, op, func(ctx context.Context) (Resolution, error) {
+	return e.untilKnown(c, op, func(ctx context.Context) (Pursuit, error) {
 		l, err := e.takeOne(ctx, c.key, []State{StateReserved}, resumeRest, c.Layer, ActorCaller)
 		if err == nil && l != nil {
 			l.number, l.ref = c.Attempt, c.Ref
-			return e.resolve(ctx, *l, p)
+			return e.pursue(ctx, *l, p)
 		}
 		p.drop()
 		if err != nil {
-			return Resolution{Operation: op}, err
+			return Pursuit{Operation: op}, err
 		}
 		known, err := readOperations(ctx, e.config.Pool, []operationKey{c.key})
 		if err != nil {
-			return Resolution{Operation: op}, err
+			return Pursuit{Operation: op}, err
 		}
-		return Resolution{Operation: known[c.key], untouched: true}, nil
+		return Pursuit{Operation: known[c.key], untouched: true}, nil
 	})
 }
 
 // untilKnown answers the call with what act finds out about its operation op; where the caller leaves before, or nothing is
 // found out, with what is known: the key is reserved, and reconciliation will find out.
-func (e *Engine) untilKnown(c *call, op Operation, act func(context.Context) (Resolution, error)) (Receipt, error) {
-	r, err := detached(c.ctx, e, func(ctx context.Context) (Resolution, error) {
+func (e *Engine) untilKnown(c *call, op Operation, act func(context.Context) (Pursuit, error)) (Receipt, error) {
+	r, err := detached(c.ctx, e, func(ctx context.Context) (Pursuit, error) {
 		r, err := act(ctx)
 		if err != nil {
 			e.config.Logger.Error("provider outcome not recorded", slog.String("operation_id", op.OperationID),
@@ -75,11 +75,11 @@ func (e *Engine) untilKnown(c *call, op Operation, act func(context.Context) (Re
 	if err != nil {
 		return c.pending(op), nil
 	}
-	return c.resolved(r)
+	return c.pursued(r)
 }
 
-// resolved is what the call is told of what became of its operation.
-func (c *call) resolved(r Resolution) (Receipt, error) {
+// pursued is what the call is told of what became of its operation.
+func (c *call) pursued(r Pursuit) (Receipt, error) {
 	receipt, err := c.answer(r.Operation)
 	op := r.Operation
 	switch {

@@ -39,21 +39,21 @@ func (e *Engine) Reconcile(ctx context.Context, tenantID, operationID string) (O
 	}
 	return e.whileLeased(ctx, op, ActorOperator, func(ctx context.Context, l Lease) (Operation, error) {
 		l.probe = true // where our credentials are refused, the row stays as it is
-		r, err := e.Resolve(ctx, l)
+		r, err := e.Pursue(ctx, l)
 		return r.Operation, err
 	})
 }
 
-// Settle carries out a human's decision. It asks the provider first, whatever its breaker says: a decision against its books is
+// Resolve carries out a human's decision. It asks the provider first, whatever its breaker says: a decision against its books is
 // refused, changes nothing, and makes reconciliation, which will record what they prove, due at once. Where it answers no error
 // the decision stands.
-func (e *Engine) Settle(ctx context.Context, d Decision) (Operation, error) {
+func (e *Engine) Resolve(ctx context.Context, d Decision) (Operation, error) {
 	op, err := e.Refund(ctx, d.TenantID, d.OperationID)
 	if err != nil {
 		return op, err
 	}
 	if op.State != StateNeedsAttention {
-		return e.settledAlike(ctx, d, op)
+		return e.resolvedAlike(ctx, d, op)
 	}
 	return e.whileLeased(ctx, op, d.Actor, func(ctx context.Context, l Lease) (Operation, error) {
 		if l.State != StateNeedsAttention {
@@ -61,9 +61,9 @@ func (e *Engine) Settle(ctx context.Context, d Decision) (Operation, error) {
 			if err != nil {
 				return op, err
 			}
-			return e.settledAlike(ctx, d, op)
+			return e.resolvedAlike(ctx, d, op)
 		}
-		return e.settle(ctx, d, l)
+		return e.resolve(ctx, d, l)
 	})
 }
 
@@ -84,8 +84,8 @@ func (e *Engine) whileLeased(ctx context.Context, op Operation, who string, act 
 	})
 }
 
-// settle decides under the lease, after a fresh look at the provider's books.
-func (e *Engine) settle(ctx context.Context, d Decision, l Lease) (Operation, error) {
+// resolve decides under the lease, after a fresh look at the provider's books.
+func (e *Engine) resolve(ctx context.Context, d Decision, l Lease) (Operation, error) {
 	if wait := l.lagLeft; wait > 0 && !d.Override {
 		return e.giveBack(ctx, l, &Refusal{Err: ErrInProgress, Operation: &l.Operation, RetryAfter: wait})
 	}
@@ -102,21 +102,21 @@ func (e *Engine) settle(ctx context.Context, d Decision, l Lease) (Operation, er
 	case f.unreachable() && !d.Override:
 		return e.giveBack(ctx, l, &Refusal{Err: ErrProviderUnavailable, Operation: &l.Operation, RetryAfter: e.config.BreakerOpen})
 	}
-	r := e.record(ctx, d.finding(l, f))
+	r := e.record(ctx, d.fact(l, f))
 	switch {
 	case r.err != nil:
 		return r.operation, r.err
 	case r.change.stale && r.operation.State == StateNeedsAttention: // too late, by the lease: it is to be looked at again
 		return r.operation, &Refusal{Err: ErrInProgress, Operation: &r.operation, RetryAfter: leaseRetry}
 	case r.change.stale:
-		return e.settledAlike(ctx, d, r.operation)
+		return e.resolvedAlike(ctx, d, r.operation)
 	}
 	return r.operation, nil
 }
 
 // contradicts tells whether the provider's books say otherwise. A refund that is pending there may still be paid; books that
 // contradict themselves show something of ours, of which only an override may say what became of it.
-func (d Decision) contradicts(f finding) bool {
+func (d Decision) contradicts(f fact) bool {
 	switch {
 	case f.kind == ErrorContradictory:
 		return !d.Override
@@ -127,14 +127,14 @@ func (d Decision) contradicts(f finding) bool {
 }
 
 // unreachable tells whether the provider's books could not be read.
-func (f finding) unreachable() bool {
+func (f fact) unreachable() bool {
 	return f.kind == ErrorUnknown || f.kind == ErrorNotSent || f.kind == ErrorMisconfigured
 }
 
-// finding is the decision as tx 2 takes it, with what the look at the provider showed. The refund's name at the provider is what
+// fact is the decision as tx 2 takes it, with what the look at the provider showed. The refund's name at the provider is what
 // was seen there, never what a person says.
-func (d Decision) finding(l Lease, seen finding) finding {
-	f := finding{
+func (d Decision) fact(l Lease, seen fact) fact {
+	f := fact{
 		lease: l, source: sourceHuman, override: d.Override,
 		unchecked: d.Override && (seen.unreachable() || seen.kind == ErrorNotFound && l.lagLeft > 0),
 		detail: merged(nil, "evidence", d.Evidence, "resolved_by", deref(d.ResolvedBy),
@@ -153,22 +153,22 @@ func (d Decision) finding(l Lease, seen finding) finding {
 
 // giveBack frees a lease that came to nothing, and answers why.
 func (e *Engine) giveBack(ctx context.Context, l Lease, why error) (Operation, error) {
-	r := e.record(ctx, finding{lease: l, source: sourceLookup, kind: ErrorNotSent, silent: true})
+	r := e.record(ctx, fact{lease: l, source: sourceLookup, kind: ErrorNotSent, silent: true})
 	if r.err != nil {
 		return l.Operation, r.err
 	}
 	return r.operation, why
 }
 
-// settledAlike answers a decision about an operation that has an end: the same again where a human ended it so.
-func (e *Engine) settledAlike(ctx context.Context, d Decision, op Operation) (Operation, error) {
+// resolvedAlike answers a decision about an operation that has an end: the same again where a human ended it so.
+func (e *Engine) resolvedAlike(ctx context.Context, d Decision, op Operation) (Operation, error) {
 	var alike bool
 	err := e.query(ctx, func(rows pgx.Rows) (err error) {
 		alike, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
 		return err
 	}, `SELECT coalesce((SELECT detail->>'outcome' = $4 FROM operation_events
 			WHERE tenant_id = $1 AND operation_id = $2 AND kind = $3 AND NOT detail ? 'stale' ORDER BY seq DESC LIMIT 1), false)`,
-		d.TenantID, d.OperationID, string(sourceHuman), string(d.finding(Lease{}, finding{}).result.Outcome))
+		d.TenantID, d.OperationID, string(sourceHuman), string(d.fact(Lease{}, fact{}).result.Outcome))
 	if err != nil {
 		return op, fmt.Errorf("read resolution: %w", err)
 	}
@@ -186,32 +186,31 @@ func (e *Engine) settledAlike(ctx context.Context, d Decision, op Operation) (Op
 var errPreview = errors.New("preview")
 
 // Preview looks a due operation up and answers what Resolve would make of it, without sending and without recording.
-func (e *Engine) Preview(ctx context.Context, l Lease) (Resolution, error) {
+func (e *Engine) Preview(ctx context.Context, l Lease) (Pursuit, error) {
 	if l.sends {
-		return Resolution{Operation: l.Operation, From: l.State, Resent: true, Unknown: true}, nil
+		return Pursuit{Operation: l.Operation, From: l.State, Resent: true, Unknown: true}, nil
 	}
 	f := e.lookup(ctx, l)
 	if l.inVain(f) {
-		return Resolution{Operation: l.Operation, From: l.State, Untaken: true, Kind: f.kind}, nil
+		return Pursuit{Operation: l.Operation, From: l.State, Untaken: true, Kind: f.kind}, nil
 	}
 	var r recorded
 	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
-		n := &note{finding: f}
-		held, err := e.lockForRecord(ctx, tx, []*note{n}, true)
+		held, err := e.lockForRecord(ctx, tx, []*fact{&f}, true)
 		if err != nil {
 			return err
 		}
-		row, err := held.row(n)
+		row, err := held.row(&f)
 		if err != nil {
 			return fmt.Errorf("preview: %w", err)
 		}
 		row.leased = true // as it would be in a run
-		c := row.decide(f, held.remainders[row.entry().OrderKey])
+		c := row.decide(f, held.remainders[row.ledgerEntry().OrderKey])
 		r = recorded{operation: c.apply(row.Operation, held.at), change: c, moved: row.State != c.state}
 		return errPreview
 	})
 	if !errors.Is(err, errPreview) {
-		return Resolution{Operation: l.Operation, From: l.State, Unknown: true}, err
+		return Pursuit{Operation: l.Operation, From: l.State, Unknown: true}, err
 	}
-	return l.resolution(f, r, r.change.resend), nil
+	return l.pursuit(f, r, r.change.resend), nil
 }

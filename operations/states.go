@@ -61,8 +61,8 @@ type Operation struct {
 	LeaseLeft        time.Duration // how long somebody still works on it, by the database's clock
 }
 
-// entry is the operation's money for the ledger.
-func (o Operation) entry() ledger.Entry {
+// ledgerEntry is the operation's money for the ledger.
+func (o Operation) ledgerEntry() ledger.Entry {
 	return ledger.Entry{
 		OrderKey:    OrderKey{TenantID: o.TenantID, OrderID: o.OrderID},
 		OperationID: o.OperationID, AmountCents: o.AmountCents, Currency: o.Currency,

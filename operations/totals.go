@@ -64,8 +64,8 @@ type Totals struct {
 
 // OpenTotals counts the refunds of a tenant that have no end yet, by state and currency. Beyond 200,000 of them it counts no
 // more: who watches asks again and again, and most of all when there are many.
-func (e *Engine) OpenTotals(ctx context.Context, tenantID string) (Totals, error) {
-	t, err := e.totals(ctx, fmt.Sprintf(`
+func (r Reads) OpenTotals(ctx context.Context, tenantID string) (Totals, error) {
+	t, err := r.totals(ctx, fmt.Sprintf(`
 		SELECT min(o.at), o.state, o.currency, count(*), sum(o.amount_cents)::text, min(o.at), sum(count(*)) OVER () <= %d
 		FROM (
 			SELECT greatest(least(created_at, '9999-12-31T23:59:59.999999Z'), '0001-01-01T00:00:00Z') AS at,
@@ -84,11 +84,11 @@ func (e *Engine) OpenTotals(ctx context.Context, tenantID string) (Totals, error
 // Totals counts the refunds of a tenant that were created within the window, by bucket, state and currency. Hours that
 // are long over are read from their sums, and what of them did not succeed from the operations. Where more than 200,000
 // refunds are left to be counted (hours that nobody has asked for yet, or a very busy one), it counts the newest.
-func (e *Engine) Totals(ctx context.Context, tenantID string, w Window) (Totals, error) {
-	if err := e.sumHours(ctx, tenantID); err != nil {
+func (r Reads) Totals(ctx context.Context, tenantID string, w Window) (Totals, error) {
+	if err := r.sumHours(ctx, tenantID); err != nil {
 		return Totals{}, fmt.Errorf("sum hours: %w", err)
 	}
-	t, err := e.totals(ctx, totalsQuery, tenantID, w.After, w.Before, string(w.Unit))
+	t, err := r.totals(ctx, totalsQuery, tenantID, w.After, w.Before, string(w.Unit))
 	if err != nil {
 		return t, fmt.Errorf("total refunds: %w", err)
 	}
@@ -97,9 +97,9 @@ func (e *Engine) Totals(ctx context.Context, tenantID string, w Window) (Totals,
 
 // sumHours has hours summed that nobody has asked for yet. What is left of them when its time is up, the next who asks
 // goes on with.
-func (e *Engine) sumHours(ctx context.Context, tenantID string) error {
+func (r Reads) sumHours(ctx context.Context, tenantID string) error {
 	for began, more := time.Now(), true; more && time.Since(began) < summedFor; {
-		err := e.query(ctx, func(rows pgx.Rows) (err error) {
+		err := r.query(ctx, func(rows pgx.Rows) (err error) {
 			more, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
 			return err
 		}, fmt.Sprintf(`SELECT sum_refund_hours($1, %d)`, summedAtOnce), tenantID)
@@ -178,9 +178,9 @@ var totalsQuery = fmt.Sprintf(`
 	ORDER BY 1, 2, 3 LIMIT %[2]d`,
 	maxTotalled+1, maxTotals+1)
 
-func (e *Engine) totals(ctx context.Context, sql string, args ...any) (Totals, error) {
+func (r Reads) totals(ctx context.Context, sql string, args ...any) (Totals, error) {
 	t := Totals{Complete: true}
-	err := e.query(ctx, func(rows pgx.Rows) error {
+	err := r.query(ctx, func(rows pgx.Rows) error {
 		var row Total
 		var oldest time.Time
 		targets := []any{&row.Bucket, &row.State, &row.Currency, &row.Count, &row.Sum, &oldest, &t.Complete}

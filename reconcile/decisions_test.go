@@ -251,7 +251,7 @@ func TestRun_Rechecks(t *testing.T) {
 		b.submit("K")
 		b.forget("K")
 		b.run(Summary{Claimed: 1, NeedsAttention: 1})
-		_, err := b.engine.Settle(t.Context(), operations.Decision{TenantID: "acme", OperationID: "K", Evidence: "the dashboard", Actor: "ann"})
+		_, err := b.engine.Resolve(t.Context(), operations.Decision{TenantID: "acme", OperationID: "K", Evidence: "the dashboard", Actor: "ann"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +269,7 @@ func TestRun_Rechecks(t *testing.T) {
 		b.submit("K")
 		b.forget("K")
 		b.run(Summary{Claimed: 1, NeedsAttention: 1})
-		_, err := b.engine.Settle(t.Context(), operations.Decision{TenantID: "acme", OperationID: "K", Evidence: "the dashboard", Actor: "ann"})
+		_, err := b.engine.Resolve(t.Context(), operations.Decision{TenantID: "acme", OperationID: "K", Evidence: "the dashboard", Actor: "ann"})
 		if err != nil {
 			t.Fatal(err)
 		}

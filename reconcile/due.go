@@ -29,8 +29,8 @@ func (f *ProviderFault) Error() string {
 // source is where the operations come from, and what is done with each: a run claims and resolves, a dry run reads and
 // decides.
 type source struct {
-	claim   func(context.Context, operations.Claim) ([]operations.Lease, error)
-	resolve func(context.Context, operations.Lease) (operations.Resolution, error)
+	claim  func(context.Context, operations.Claim) ([]operations.Lease, error)
+	pursue func(context.Context, operations.Lease) (operations.Pursuit, error)
 }
 
 // allDue works off what was due before the time before, of all providers at once: none waits for another.
@@ -122,8 +122,8 @@ func (w *work) begin(ctx context.Context, leases []operations.Lease) {
 	for _, l := range leases {
 		w.inHand.Go(func() {
 			defer w.free.give(1)
-			r, err := w.resolve(context.WithoutCancel(ctx), l)
-			w.pace.resolved(r)
+			r, err := w.pursue(context.WithoutCancel(ctx), l)
+			w.pace.pursued(r)
 			w.trust.learn(r)
 			w.tally.decided(r, err)
 		})
@@ -167,14 +167,14 @@ func (w *work) claim(ctx context.Context, n int) (leases []operations.Lease, err
 
 // claiming is the source of a run.
 func (j *Job) claiming() source {
-	return source{claim: j.config.Engine.ClaimDue, resolve: j.config.Engine.Resolve}
+	return source{claim: j.config.Engine.ClaimDue, pursue: j.config.Engine.Pursue}
 }
 
 // previewing is the source of a dry run: it reads page by page, and what it read stays due.
 func (j *Job) previewing() source {
 	var read [2][]operations.Lease // ahead
 	var last [2]*operations.Lease
-	return source{resolve: j.config.Engine.Preview, claim: func(ctx context.Context, c operations.Claim) ([]operations.Lease, error) {
+	return source{pursue: j.config.Engine.Preview, claim: func(ctx context.Context, c operations.Claim) ([]operations.Lease, error) {
 		kind, n := map[bool]int{true: 1}[c.Settled], c.Limit
 		for len(read[kind]) < n {
 			c.Limit = page

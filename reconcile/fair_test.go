@@ -298,7 +298,7 @@ func TestTold_IsWhyARunWasNoSuccess(t *testing.T) {
 		`claim: database unavailable; provider "a" is not there, and refunds of it are due; 1 outcomes not recorded`: {Summary{Errors: 2},
 			faults{fmt.Errorf("%w due: %w", errClaim, operations.ErrDatabaseUnavailable), &ProviderFault{"a", "is not there"}}},
 	} {
-		if diff := gocmp.Diff(want, told(c.sum, c.err)); diff != "" {
+		if diff := gocmp.Diff(want, whyNoSuccess(c.sum, c.err)); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 	}

@@ -51,8 +51,8 @@ func (p pace) claimed(n int) {
 	}
 }
 
-// resolved counts the request that was sent after that.
-func (p pace) resolved(r operations.Resolution) {
+// pursued counts the request that was sent after that.
+func (p pace) pursued(r operations.Pursuit) {
 	if r.Resent {
 		p.claimed(1)
 	}

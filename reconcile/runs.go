@@ -50,7 +50,7 @@ func (j *Job) close(ctx context.Context, r run, s Summary, took time.Duration, f
 	defer cancel()
 	s.DurationMS = took.Milliseconds()
 	var why *string
-	if text := told(s, failed); text != "" {
+	if text := whyNoSuccess(s, failed); text != "" {
 		why = &text
 	}
 	err := pgtx.Do(ctx, j.config.Pool, func(tx *pgtx.Tx) error {
@@ -76,7 +76,7 @@ const oldestUnknown = `coalesce((
 	FROM refund_operations WHERE state IN ('reserved', 'pending', 'needs_attention')), 0)`
 
 func (j *Job) oldestUnknown(ctx context.Context) (seconds int64, err error) {
-	err = j.ask(ctx, `SELECT `+oldestUnknown, &seconds)
+	err = j.readValue(ctx, `SELECT `+oldestUnknown, &seconds)
 	if err != nil {
 		return 0, fmt.Errorf("read the oldest unknown operation: %w", err)
 	}
@@ -85,14 +85,14 @@ func (j *Job) oldestUnknown(ctx context.Context) (seconds int64, err error) {
 
 // now is the database's clock.
 func (j *Job) now(ctx context.Context) (at time.Time, err error) {
-	if err := j.ask(ctx, `SELECT clock_timestamp()`, &at); err != nil {
+	if err := j.readValue(ctx, `SELECT clock_timestamp()`, &at); err != nil {
 		return at, fmt.Errorf("read the clock: %w", err)
 	}
 	return at, nil
 }
 
-// ask reads one value.
-func (j *Job) ask(ctx context.Context, sql string, answer any) error {
+// readValue reads one value.
+func (j *Job) readValue(ctx context.Context, sql string, answer any) error {
 	return pgtx.Read(ctx, j.config.Pool, func(b *pgx.Batch) {
 		b.Queue(sql).QueryRow(func(row pgx.Row) error { return row.Scan(answer) })
 	})
@@ -126,8 +126,8 @@ func parts(err error) []error {
 	return []error{err}
 }
 
-// told is why a run was no success, in words that may be stored; empty where it was one.
-func told(s Summary, failed error) string {
+// whyNoSuccess is why a run was no success, in words that may be stored; empty where it was one.
+func whyNoSuccess(s Summary, failed error) string {
 	var texts []string
 	for _, fault := range parts(failed) {
 		texts = append(texts, cause(fault))

@@ -65,7 +65,7 @@ func (t *tally) faulty(all []error) error {
 }
 
 // decided counts and logs one operation's. What is as it was before it was claimed is neither.
-func (t *tally) decided(r operations.Resolution, err error) {
+func (t *tally) decided(r operations.Pursuit, err error) {
 	t.count(r, err)
 	if r.Untaken && err == nil {
 		return
@@ -87,7 +87,7 @@ func (t *tally) decided(r operations.Resolution, err error) {
 	t.log.Log(context.Background(), level, "operation reconciled", attributes...)
 }
 
-func (t *tally) count(r operations.Resolution, err error) {
+func (t *tally) count(r operations.Pursuit, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r.Resent {

@@ -30,7 +30,7 @@ const (
 )
 
 // learn takes in what became of an operation.
-func (t *trust) learn(r operations.Resolution) {
+func (t *trust) learn(r operations.Pursuit) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if r.Untaken {
