@@ -160,14 +160,16 @@ func TestAuthenticate(t *testing.T) {
 			t.Errorf("principal (-want +got):\n%s", diff)
 		}
 		if !got.Allows(RefundsWrite) || got.Allows(RefundsResolve) {
-			t.Errorf("allows refunds:write %t and refunds:resolve %t", got.Allows(RefundsWrite), got.Allows(RefundsResolve))
+			t.Errorf("allows refunds:write %t and refunds:resolve %t", got.Allows(RefundsWrite),
+				got.Allows(RefundsResolve))
 		}
 	})
 
 	t.Run("RefusesWhatIsNoSecret_WithoutAsking", func(t *testing.T) {
 		secret, _ := newKey(t, keys, NewKey{})
 		before := counted.reads.Load()
-		for _, wrong := range []string{"", "rfd_", secret[:46], secret + "A", strings.Repeat("x", secretLength), "\x00", strings.Repeat("rfd_", 1<<18)} {
+		for _, wrong := range []string{"", "rfd_", secret[:46], secret + "A", strings.Repeat("x", secretLength), "\x00",
+			strings.Repeat("rfd_", 1<<18)} {
 			if _, err := keys.Authenticate(t.Context(), wrong); !errors.Is(err, ErrUnauthenticated) {
 				t.Errorf("%.50q: %v", wrong, err)
 			}
@@ -186,7 +188,8 @@ func TestAuthenticate(t *testing.T) {
 			t.Fatalf("unknown: %v", err)
 		}
 		h := sha256.Sum256([]byte(secret))
-		exec(t, db.Owner, `INSERT INTO api_keys (key_id, tenant_id, secret_hash, scopes) VALUES ('later', 'acme', $1, '{read}')`, h[:])
+		exec(t, db.Owner, `INSERT INTO api_keys (key_id, tenant_id, secret_hash, scopes)
+			VALUES ('later', 'acme', $1, '{read}')`, h[:])
 		if got := mustAdmit(t, keys, secret); got.KeyID != "later" {
 			t.Errorf("admitted as %q", got.KeyID)
 		}

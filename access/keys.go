@@ -85,7 +85,8 @@ func (k *Keys) CreateKey(ctx context.Context, n NewKey) (secret string, key Key,
 			INSERT INTO api_keys (key_id, tenant_id, secret_hash, scopes, created_at, expires_at)
 			SELECT $1, tenant_id, $3, $4::text[], t.now, t.now + $5::bigint * interval '1 microsecond'
 			FROM tenants, (SELECT clock_timestamp() AS now) t WHERE tenant_id = $2
-			ON CONFLICT (key_id) DO NOTHING`, keyID, n.TenantID, h[:], scopes, lifeMicros) // an earlier try may have committed
+			ON CONFLICT (key_id) DO NOTHING`, keyID, n.TenantID, h[:], scopes,
+			lifeMicros) // an earlier try may have committed
 		if err != nil {
 			return Key{}, err
 		}

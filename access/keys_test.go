@@ -153,7 +153,8 @@ func TestRotateKey_TwiceAtOnce_OneSucceeds(t *testing.T) {
 	for i := range errs {
 		wg.Go(func() { _, _, errs[i] = keys.RotateKey(t.Context(), old.KeyID, 0) })
 	}
-	for began, waits := time.Now(), 0; waits < 2 && time.Since(began) < 2*time.Second; time.Sleep(5 * time.Millisecond) {
+	for began, waits := time.Now(), 0; waits < 2 &&
+		time.Since(began) < 2*time.Second; time.Sleep(5 * time.Millisecond) {
 		err := db.Owner.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waits)
 		if err != nil {

@@ -68,8 +68,8 @@ func (k *Keys) writeUses(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, readingTimeout)
 	defer cancel()
-	// Replicas write overlapping sets: a row that another one is writing needs no second write, and waiting for it could
-	// deadlock.
+	// Replicas write overlapping sets: a row that another one is writing needs no second write, and waiting for it
+	// could deadlock.
 	_, err := k.exec(ctx, `
 		UPDATE api_keys SET last_used_at = clock_timestamp()
 		WHERE key_id IN (

@@ -137,7 +137,8 @@ func (t *Tools) tell(ctx context.Context, req *mcp.CallToolRequest, r Result, c 
 	attrs := []slog.Attr{
 		slog.String("tool", c.Tool), slog.String("status", c.Status), slog.String("code", c.Code),
 		slog.String("money_moved", string(r.MoneyMoved)), slog.Bool("canceled", c.Canceled),
-		slog.String("diagnostic_ref", r.DiagnosticRef), slog.Float64("duration_ms", float64(c.Took.Microseconds())/1000),
+		slog.String("diagnostic_ref", r.DiagnosticRef), slog.Float64("duration_ms",
+			float64(c.Took.Microseconds())/1000),
 	}
 	if r.cause != "" {
 		attrs = append(attrs, slog.String("cause", r.cause))

@@ -135,7 +135,10 @@ func TestCall_IsCanceledMidway(t *testing.T) {
 func TestCall_NoAnswerOfStrangersReachesAModel(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]http.HandlerFunc{
-		"a proxy's page": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<p>"+canary, http.StatusBadGateway) },
+		"a proxy's page": func(w http.ResponseWriter,
+			_ *http.Request) {
+			http.Error(w, "<p>"+canary, http.StatusBadGateway)
+		},
 		"an unknown code": func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/problem+json")
 			w.WriteHeader(http.StatusUnprocessableEntity)
@@ -143,13 +146,17 @@ func TestCall_NoAnswerOfStrangersReachesAModel(t *testing.T) {
 				`","next_action":"` + canary +
 				`","diagnostic_ref":"<` + canary + `>","isRetryable":false}`))
 		},
-		"a redirect": func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/"+canary, http.StatusFound) },
-		"not JSON":   func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(canary)) },
+		"a redirect": func(w http.ResponseWriter,
+			r *http.Request) {
+			http.Redirect(w, r, "/"+canary, http.StatusFound)
+		},
+		"not JSON": func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(canary)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := converse(t, answer, func(*Tools, *mcp.Server) {})
-			r, err := c.CallTool(t.Context(), &mcp.CallToolParams{Name: "get_refund", Arguments: map[string]any{"case_id": "C"}})
+			r, err := c.CallTool(t.Context(),
+				&mcp.CallToolParams{Name: "get_refund", Arguments: map[string]any{"case_id": "C"}})
 			if err != nil {
 				t.Fatal(err)
 			}

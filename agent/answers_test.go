@@ -45,8 +45,8 @@ func (c *conversation) ask(t *testing.T, tool string, in map[string]any) (r Resu
 	return r
 }
 
-// What a model is told after each problem of the service's contract: what moved, whether the same call may be repeated and what to
-// do now, in the tools' own words.
+// What a model is told after each problem of the service's contract: what moved, whether the same call may be repeated
+// and what to do now, in the tools' own words.
 func TestProcessRefund_TellsEveryProblemOfTheService(t *testing.T) {
 	t.Parallel()
 	unsaid := []string{ // which no call of a tool can meet
@@ -93,7 +93,8 @@ func TestProcessRefund_TellsEveryProblemOfTheService(t *testing.T) {
 	}
 }
 
-// Words in members that have a fixed set of them are not passed on, whoever said them: the schema of the answers holds always.
+// Words in members that have a fixed set of them are not passed on, whoever said them: the schema of the answers holds
+// always.
 func TestProcessRefund_PassesNoStrangeWordOn(t *testing.T) {
 	t.Parallel()
 	const receipt = `{"operation_id":"K","refund_id":"r","order_id":"A","amount_cents":100,"currency":"EUR","state":%q,
@@ -102,9 +103,12 @@ func TestProcessRefund_PassesNoStrangeWordOn(t *testing.T) {
 		status, body string
 		want         string
 	}{
-		"a strange status":           {"", fmt.Sprintf(receipt, "succeeded", canary, "none"), "failed tool_failed escalate_to_human"},
-		"a strange action":           {"", fmt.Sprintf(receipt, "reserved", "pending", canary), "pending escalate_to_human"},
-		"a strange action, refusing": {"422", `{"code":"refund_declined","money_moved":"no","next_action":"` + canary + `"}`, "refused refund_declined escalate_to_human"},
+		"a strange status": {"", fmt.Sprintf(receipt, "succeeded", canary, "none"),
+			"failed tool_failed escalate_to_human"},
+		"a strange action": {"", fmt.Sprintf(receipt, "reserved", "pending", canary),
+			"pending escalate_to_human"},
+		"a strange action, refusing": {"422", `{"code":"refund_declined","money_moved":"no","next_action":"` + canary +
+			`"}`, "refused refund_declined escalate_to_human"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,7 +144,8 @@ func TestTools_AreAnnotated(t *testing.T) {
 	got := map[string]string{}
 	for _, tool := range tools.Tools {
 		a := tool.Annotations
-		got[tool.Name] = fmt.Sprintf("reads %t, destroys %t, again %t", a.ReadOnlyHint, *a.DestructiveHint, a.IdempotentHint)
+		got[tool.Name] = fmt.Sprintf("reads %t, destroys %t, again %t", a.ReadOnlyHint, *a.DestructiveHint,
+			a.IdempotentHint)
 	}
 	const reads, writes, moves = "reads true, destroys false, again true", "reads false, destroys false, again true",
 		"reads false, destroys true, again true"

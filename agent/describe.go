@@ -130,7 +130,8 @@ func reads(title string) *mcp.ToolAnnotations {
 
 // writes annotates a tool that changes something; called again it changes nothing more.
 func writes(title string, money bool) *mcp.ToolAnnotations {
-	return &mcp.ToolAnnotations{Title: title, IdempotentHint: true, DestructiveHint: new(money), OpenWorldHint: new(false)}
+	return &mcp.ToolAnnotations{Title: title, IdempotentHint: true, DestructiveHint: new(money),
+		OpenWorldHint: new(false)}
 }
 
 // confirmationSchema asks one question.

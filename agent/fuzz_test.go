@@ -25,11 +25,13 @@ func FuzzArguments(f *testing.F) {
 				t.Fatalf("%q is taken, and encoding/json says %v", raw, err)
 			}
 			n, ok := new(big.Int).SetString(asked.Amount.String(), 10)
-			if !ok || !n.IsInt64() || n.Int64() != wish.AmountCents || wish.AmountCents < 1 || wish.CaseID != asked.Case || wish.CaseID == "" {
+			if !ok || !n.IsInt64() || n.Int64() != wish.AmountCents || wish.AmountCents < 1 ||
+				wish.CaseID != asked.Case || wish.CaseID == "" {
 				t.Errorf("%q is taken as %+v", raw, wish)
 			}
 		}
-		if cases, refused := arguments[casesArgs](raw); refused == nil && (len(cases.CaseIDs) == 0 || len(cases.CaseIDs) > maxCases) {
+		if cases, refused := arguments[casesArgs](raw); refused == nil &&
+			(len(cases.CaseIDs) == 0 || len(cases.CaseIDs) > maxCases) {
 			t.Errorf("%q is taken as %d cases", raw, len(cases.CaseIDs))
 		}
 		if one, refused := arguments[caseArgs](raw); refused == nil && one.CaseID == "" {

@@ -103,7 +103,8 @@ func (t *Tools) chosen(ctx context.Context, in caseArgs) (client.Authorization, 
 // matches reports whether the arguments may mean a. Where they name an order, an amount or a line, all that they name
 // must be a's own.
 func (in caseArgs) matches(line int, a client.Authorization) bool {
-	return (in.OrderID == "" || in.OrderID == a.OrderID) && (in.AmountCents == nil || *in.AmountCents == a.AmountCents) &&
+	return (in.OrderID == "" || in.OrderID == a.OrderID) &&
+		(in.AmountCents == nil || *in.AmountCents == a.AmountCents) &&
 		(in.Line == nil || *in.Line == line)
 }
 

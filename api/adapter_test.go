@@ -53,7 +53,8 @@ func TestScopes_EachRouteAsksForItsOwn(t *testing.T) {
 	s := start(t)
 	for _, r := range s.handler.routes() {
 		if r.scope == public {
-			if a := s.do(t, r.method, r.pattern, "", header("Authorization")); a.status != 200 && r.method == http.MethodGet || a.status == 401 || a.status == 403 {
+			if a := s.do(t, r.method, r.pattern, "", header("Authorization")); a.status != 200 &&
+				r.method == http.MethodGet || a.status == 401 || a.status == 403 {
 				t.Errorf("%s %s: %d %s", r.method, r.pattern, a.status, a.raw)
 			}
 			continue
@@ -98,7 +99,8 @@ func TestTenants_DoNotSeeEachOther(t *testing.T) {
 			t.Errorf("%s: %d %s", path, a.status, a.raw)
 		}
 	}
-	if a := s.do(t, "POST", "/v1/refunds", `{"operation_id":"k","order_id":"A","amount_cents":1}`, other); a.text("code") != "order_not_found" {
+	if a := s.do(t, "POST", "/v1/refunds",
+		`{"operation_id":"k","order_id":"A","amount_cents":1}`, other); a.text("code") != "order_not_found" {
 		t.Errorf("refund: %d %s", a.status, a.raw)
 	}
 }
@@ -109,7 +111,8 @@ func TestRecord_NamesTheCallerTheOperationAndTheAttempt(t *testing.T) {
 	s.registered(t, "A")
 	const body = `{"operation_id":"k","order_id":"A","amount_cents":1,"reason":"canary"}`
 	s.do(t, "POST", "/v1/refunds", body)
-	a := s.do(t, "POST", "/v1/refunds", body, header("Refund-Attempt-Layer", "agent_loop"), header("Refund-Attempt", "3"))
+	a := s.do(t, "POST", "/v1/refunds", body, header("Refund-Attempt-Layer", "agent_loop"),
+		header("Refund-Attempt", "3"))
 	line := s.log.line(t, a.header.Get("Request-Id"))
 	for _, want := range []string{
 		`"level":"INFO"`, `"msg":"request"`, `"route":"/v1/refunds"`, `"method":"POST"`, `"status":200`, `"code":"ok"`, `"duration_us":`,
@@ -267,7 +270,8 @@ func TestServer_AnswersABodyThatStalls(t *testing.T) {
 	fmt.Fprintf(conn, "POST /v1/refunds HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\n"+
 		"Content-Length: 100\r\n\r\n{", s.secret)
 	answer, err := io.ReadAll(conn)
-	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 504") || !strings.Contains(string(answer), `"money_moved":"unknown"`) {
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 504") ||
+		!strings.Contains(string(answer), `"money_moved":"unknown"`) {
 		t.Errorf("answer: %v %s", err, answer)
 	}
 }
@@ -305,7 +309,8 @@ func TestDatabase_UnavailableIsRetryableAndUnknown(t *testing.T) {
 		{"PUT", "/v1/orders/A", `{}`, "no"},
 		{"GET", "/v1/orders/A", "", "no"},
 		{"GET", "/v1/orders?customer_id=1", "", "no"},
-		{"PUT", "/v1/authorizations/k", `{"case_id":"c","order_id":"A","amount_cents":1,"approved_by":"ada"}`, "unknown"},
+		{"PUT", "/v1/authorizations/k", `{"case_id":"c","order_id":"A","amount_cents":1,"approved_by":"ada"}`,
+			"unknown"},
 		{"POST", "/v1/authorizations/k/revoke", "", "unknown"},
 		{"POST", "/v1/refunds/k/reconcile", "", "unknown"},
 		{"POST", "/v1/refunds/k/resolve", `{"outcome":"failed","evidence":"e"}`, "unknown"},
@@ -316,7 +321,8 @@ func TestDatabase_UnavailableIsRetryableAndUnknown(t *testing.T) {
 		if a.text("code") != "database_unavailable" || a.text("money_moved") != c.moved {
 			t.Errorf("%s %s: %d %s", c.method, c.path, a.status, a.raw)
 		}
-		if line := s.log.line(t, a.header.Get("Request-Id")); strings.Contains(a.raw+line, "canary") || !strings.Contains(line, `"cause":"`) {
+		if line := s.log.line(t, a.header.Get("Request-Id")); strings.Contains(a.raw+line, "canary") ||
+			!strings.Contains(line, `"cause":"`) {
 			t.Errorf("%s %s: %s", c.method, c.path, line)
 		}
 	}
@@ -371,7 +377,8 @@ func TestAdmin_ShowsMetricsAndHealth(t *testing.T) {
 	if _, err := NewAdmin(AdminConfig{}); err == nil {
 		t.Error("an empty configuration is taken")
 	}
-	h, err := NewAdmin(AdminConfig{Gatherer: registry, Ready: func(context.Context) error { return errors.New("canary") }})
+	h, err := NewAdmin(AdminConfig{Gatherer: registry,
+		Ready: func(context.Context) error { return errors.New("canary") }})
 	if err != nil {
 		t.Fatal(err)
 	}

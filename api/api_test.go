@@ -16,10 +16,12 @@ func TestRefunds_MoveOnceAndReplay(t *testing.T) {
 
 	first := s.do(t, "POST", "/v1/refunds", body)
 	if first.status != http.StatusCreated || first.text("status") != "processed" || first.body["replayed"] != false ||
-		first.text("provider") != "ledger" || first.text("money_moved") != "yes" || first.text("next_action") != "none" {
+		first.text("provider") != "ledger" || first.text("money_moved") != "yes" ||
+		first.text("next_action") != "none" {
 		t.Fatalf("first: %d %s", first.status, first.raw)
 	}
-	again := s.do(t, "POST", "/v1/refunds", `{"amount_cents":4999, "order_id":"A-1001","reason":"other"}`, header("Idempotency-Key", `"op-1"`))
+	again := s.do(t, "POST", "/v1/refunds", `{"amount_cents":4999, "order_id":"A-1001","reason":"other"}`,
+		header("Idempotency-Key", `"op-1"`))
 	if again.status != http.StatusOK || again.header.Get("Idempotent-Replayed") != "true" {
 		t.Fatalf("again: %d %s", again.status, again.raw)
 	}
@@ -31,7 +33,8 @@ func TestRefunds_MoveOnceAndReplay(t *testing.T) {
 		t.Errorf("receipts differ:\n%s", d)
 	}
 	other := s.do(t, "POST", "/v1/refunds", `{"operation_id":"op-1","order_id":"A-1001","amount_cents":5000}`)
-	if other.text("code") != "operation_id_conflict" || other.text("money_moved") != "no" || other.text("operation_id") != "op-1" {
+	if other.text("code") != "operation_id_conflict" || other.text("money_moved") != "no" ||
+		other.text("operation_id") != "op-1" {
 		t.Errorf("other amount: %d %s", other.status, other.raw)
 	}
 	tooMuch := s.do(t, "POST", "/v1/refunds", `{"operation_id":"op-2","order_id":"A-1001","amount_cents":5002}`)
@@ -52,7 +55,8 @@ func TestRefunds_MoveOnceAndReplay(t *testing.T) {
 		t.Errorf("list: %s", list.raw)
 	}
 	one := s.do(t, "GET", "/v1/refunds/op-1", "")
-	if one.text("refund_id") != first.text("refund_id") || !strings.HasPrefix(one.raw, `{"operation_id":"op-1","refund_id":`) {
+	if one.text("refund_id") != first.text("refund_id") ||
+		!strings.HasPrefix(one.raw, `{"operation_id":"op-1","refund_id":`) {
 		t.Errorf("get: %s", one.raw)
 	}
 }
@@ -68,10 +72,13 @@ func TestAuthorizations_StandAsApprovedExecutedOrRevoked(t *testing.T) {
 			t.Fatalf("PUT %d: %d %s", i, a.status, a.raw)
 		}
 	}
-	if a := s.do(t, "PUT", "/v1/authorizations/op-1", strings.Replace(approval, "100", "101", 1)); a.text("code") != "operation_id_conflict" {
+	if a := s.do(t, "PUT", "/v1/authorizations/op-1",
+		strings.Replace(approval, "100", "101", 1)); a.text("code") != "operation_id_conflict" {
 		t.Errorf("another approval: %d %s", a.status, a.raw)
 	}
-	if a := s.do(t, "PUT", "/v1/authorizations/op-2", strings.Replace(approval, "A-1", "A-2", 1)); a.text("code") != "order_not_found" || a.text("money_moved") != "no" {
+	if a := s.do(t, "PUT", "/v1/authorizations/op-2",
+		strings.Replace(approval, "A-1", "A-2", 1)); a.text("code") != "order_not_found" ||
+		a.text("money_moved") != "no" {
 		t.Errorf("unknown order: %d %s", a.status, a.raw)
 	}
 	s.do(t, "PUT", "/v1/authorizations/op-3", approval)
@@ -80,7 +87,9 @@ func TestAuthorizations_StandAsApprovedExecutedOrRevoked(t *testing.T) {
 			t.Errorf("revoke: %d %s", a.status, a.raw)
 		}
 	}
-	if a := s.do(t, "POST", "/v1/refunds", `{"operation_id":"op-3","order_id":"A-1","amount_cents":100}`); a.text("code") != "authorization_revoked" || a.text("money_moved") != "no" {
+	if a := s.do(t, "POST", "/v1/refunds",
+		`{"operation_id":"op-3","order_id":"A-1","amount_cents":100}`); a.text("code") != "authorization_revoked" ||
+		a.text("money_moved") != "no" {
 		t.Errorf("refund of a revoked one: %d %s", a.status, a.raw)
 	}
 	s.do(t, "POST", "/v1/refunds", `{"operation_id":"op-1","order_id":"A-1","amount_cents":100}`)
@@ -96,7 +105,8 @@ func TestAuthorizations_StandAsApprovedExecutedOrRevoked(t *testing.T) {
 	if refund, _ := executed.body["refund"].(map[string]any); refund["state"] != "succeeded" {
 		t.Errorf("executed: %s", executed.raw)
 	}
-	if a := s.do(t, "GET", "/v1/authorizations/op-9", ""); a.text("code") != "authorization_not_found" || a.text("money_moved") != "no" {
+	if a := s.do(t, "GET", "/v1/authorizations/op-9", ""); a.text("code") != "authorization_not_found" ||
+		a.text("money_moved") != "no" {
 		t.Errorf("unknown: %d %s", a.status, a.raw)
 	}
 }
@@ -128,13 +138,15 @@ func TestOrders_RegisterKeepAndRefuse(t *testing.T) {
 			t.Errorf("%s: money_moved %s", c.body, a.text("money_moved"))
 		}
 	}
-	if a := s.do(t, "PUT", "/v1/orders/B-1", `{}`); !cmp.Equal(a.errorsOf(), []string{"/currency required", "/captured_cents required"}) {
+	if a := s.do(t, "PUT", "/v1/orders/B-1", `{}`); !cmp.Equal(a.errorsOf(),
+		[]string{"/currency required", "/captured_cents required"}) {
 		t.Errorf("incomplete: %s", a.raw)
 	}
 	if a := s.do(t, "GET", "/v1/orders?customer_email=ada@example.COM", ""); a.body["count"] != 1.0 {
 		t.Errorf("by e-mail: %s", a.raw)
 	}
-	if a := s.do(t, "GET", "/v1/orders/none", ""); a.text("code") != "order_not_found" || a.text("money_moved") != "no" {
+	if a := s.do(t, "GET", "/v1/orders/none", ""); a.text("code") != "order_not_found" ||
+		a.text("money_moved") != "no" {
 		t.Errorf("unknown: %s", a.raw)
 	}
 }

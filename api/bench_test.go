@@ -40,7 +40,8 @@ func (w *benchWriter) Header() http.Header         { return w.header }
 func (w *benchWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w *benchWriter) WriteHeader(int)             {}
 
-// benchBodyReader is a request's body that can be read again; like net/http's, it tells its end along with the last bytes.
+// benchBodyReader is a request's body that can be read again; like net/http's, it tells its end along with the last
+// bytes.
 type benchBodyReader struct{ bytes.Reader }
 
 func (r *benchBodyReader) Read(p []byte) (int, error) {
@@ -62,7 +63,8 @@ func benchServer(b testing.TB) *server {
 	log := slog.New(slog.NewJSONHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	s := &server{log: log, metrics: m, timeout: time.Minute}
 	receipt := benchReceipt()
-	submit := adapt(readSubmission, func(context.Context, operations.Request) (operations.Receipt, error) { return receipt, nil }, showReceipt)
+	submit := adapt(readSubmission,
+		func(context.Context, operations.Request) (operations.Receipt, error) { return receipt, nil }, showReceipt)
 	routes := (&server{}).routes()
 	for i, r := range routes {
 		if r.method == http.MethodPost && r.pattern == refundsPath {
@@ -129,7 +131,8 @@ func BenchmarkParts(b *testing.B) {
 	r, rewind := benchRequest(b, benchBody)
 	x := &exchange{
 		s: s, r: r, match: s.router.find(r), ref: "0195c1de-7b1a-7cc3-98a1-0242ac120002", started: time.Now(),
-		principal: access.Principal{TenantID: tenant, KeyID: "key_0195c1de7b1a"}, operationID: "op_01J9ZK3V7Q8X5T2M4N6P8R0S1T",
+		principal: access.Principal{TenantID: tenant,
+			KeyID: "key_0195c1de7b1a"}, operationID: "op_01J9ZK3V7Q8X5T2M4N6P8R0S1T",
 	}
 	receipt := benchReceipt()
 	rep := showReceipt(receipt)

@@ -138,7 +138,8 @@ func texts(schema *openapi3.Schema) []any {
 	}
 	if strings.Contains(schema.Pattern, `"`) { // bare or quoted
 		for n := range 300 {
-			values = append(values, `"`+strings.Repeat("a", n)+`"`, strings.Repeat("a", n), `"..`+strings.Repeat("a", n)+`"`)
+			values = append(values, `"`+strings.Repeat("a", n)+`"`, strings.Repeat("a", n),
+				`"..`+strings.Repeat("a", n)+`"`)
 		}
 	}
 	if schema.Pattern != "" {

@@ -30,7 +30,8 @@ func TestMe_IsTheCallersKeyAlone(t *testing.T) {
 	}
 	got := s.do(t, "GET", "/v1/me", "", as(secret))
 	want := map[string]any{
-		"tenant_id": "other", "require_authorization": true, "key_id": key.KeyID, "scopes": []any{"read", "refunds:resolve"},
+		"tenant_id": "other", "require_authorization": true, "key_id": key.KeyID, "scopes": []any{"read",
+			"refunds:resolve"},
 		"expires_at": key.ExpiresAt.UTC().Format("2006-01-02T15:04:05.000000Z"),
 	}
 	if d := cmp.Diff(want, got.body); d != "" {
@@ -62,7 +63,8 @@ func TestTotals_CountEachStateAndCurrencyOfTheTenant(t *testing.T) {
 			p.fault(t, `{"mode":"error_before","count":1}`)
 		}
 		p.refund(t, id)
-		wantAnswer(t, p.do(t, "POST", "/v1/refunds", `{"operation_id":"L-`+id+`","order_id":"L-`+id+`","amount_cents":70}`), http.StatusCreated)
+		wantAnswer(t, p.do(t, "POST", "/v1/refunds",
+			`{"operation_id":"L-`+id+`","order_id":"L-`+id+`","amount_cents":70}`), http.StatusCreated)
 	}
 	if _, err := p.db.Owner.Exec(t.Context(), `
 		UPDATE refund_operations SET created_at = '2026-01-01T10:30:00Z' WHERE operation_id IN ('C', 'L-C');
@@ -84,7 +86,8 @@ func TestTotals_CountEachStateAndCurrencyOfTheTenant(t *testing.T) {
 	if d := cmp.Diff([]string{"reserved EUR 1 6000", "succeeded EUR 1 70"}, lines(past)); d != "" {
 		t.Errorf("of that day (-want +got):\n%s", d)
 	}
-	for unit, want := range map[string]string{"hour": "2026-01-01T10:00:00.000000Z", "day": "2026-01-01T00:00:00.000000Z"} {
+	for unit, want := range map[string]string{"hour": "2026-01-01T10:00:00.000000Z",
+		"day": "2026-01-01T00:00:00.000000Z"} {
 		a := window("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", unit)
 		if got := a.body["data"].([]any)[0].(map[string]any)["bucket"]; got != want {
 			t.Errorf("by %s the bucket is %v, want %s", unit, got, want)
@@ -110,7 +113,8 @@ func TestTotals_SumsBeyondAnInteger_AreExact(t *testing.T) {
 	s := start(t)
 	s.registered(t, "A")
 	_, err := s.db.Owner.Exec(t.Context(), `
-		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state, settled_at)
+		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+			currency, state, settled_at)
 		SELECT 'acme', 'op-' || n, repeat('0', 64), gen_random_uuid(), 'A', 9007199254740991, 'EUR', 'succeeded', now()
 		FROM generate_series(1, 1100) AS n`)
 	if err != nil {
@@ -164,7 +168,8 @@ func TestRefunds_AreFoundByTheirProvidersIDAndByTheReferenceOfACall(t *testing.T
 		t.Fatal(err)
 	}
 	stranger := as(p.key(t, "other", access.Read))
-	if found := append(find("provider_refund_id", paid.text("provider_refund_id"), stranger), find("diagnostic_ref", ref(paid), stranger)...); found != nil {
+	if found := append(find("provider_refund_id", paid.text("provider_refund_id"), stranger),
+		find("diagnostic_ref", ref(paid), stranger)...); found != nil {
 		t.Errorf("another tenant finds %q", found)
 	}
 }
@@ -173,15 +178,18 @@ func TestRunsAndAudits_AreListedNewestFirst(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	_, err := s.db.Owner.Exec(t.Context(), `
-		INSERT INTO reconciliation_runs (run_id, started_at, finished_at, claimed, succeeded, errors, error, duration_ms) VALUES
+		INSERT INTO reconciliation_runs (run_id, started_at, finished_at, claimed, succeeded, errors, error,
+			duration_ms) VALUES
 			('01900000-0000-7000-8000-000000000001', '2026-01-01Z', '2026-01-01Z', 3, 2, 0, NULL, 12),
-			('01900000-0000-7000-8000-000000000002', '2026-01-02Z', '2026-01-02Z', 9, 0, 1, 'provider "stripe" is not configured', 7),
+			('01900000-0000-7000-8000-000000000002', '2026-01-02Z', '2026-01-02Z', 9, 0, 1,
+				'provider "stripe" is not configured', 7),
 			('01900000-0000-7000-8000-000000000003', '2026-01-03Z', NULL, 0, 0, 0, NULL, NULL)`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
-		if err := reconcile.RecordAudit(t.Context(), s.db.Pool, reconcile.Report{Operations: int64(i), LieCount: 2}, time.Second); err != nil {
+		if err := reconcile.RecordAudit(t.Context(), s.db.Pool, reconcile.Report{Operations: int64(i), LieCount: 2},
+			time.Second); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -199,7 +207,8 @@ func TestRunsAndAudits_AreListedNewestFirst(t *testing.T) {
 				next = "?limit=2&cursor=" + a.text("next_cursor")
 			}
 		}
-		want := map[string][]string{"result": {"unfinished", "failed", "success"}, "operations": {"2", "1", "0"}}[member]
+		want := map[string][]string{"result": {"unfinished", "failed", "success"},
+			"operations": {"2", "1", "0"}}[member]
 		if d := cmp.Diff(want, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", path, d)
 		}

@@ -77,7 +77,8 @@ func TestContract_IsValidWithItsExamples(t *testing.T) {
 		if !isProblem {
 			continue
 		}
-		if value["title"] != k.title || value["detail"] != k.detail || value["next_action"] != k.next || value["isRetryable"] != k.retryable ||
+		if value["title"] != k.title || value["detail"] != k.detail || value["next_action"] != k.next ||
+			value["isRetryable"] != k.retryable ||
 			(value["retry_after_seconds"] != nil) != (k.retryAfter > 0) {
 			t.Errorf("%s is not what the table says: %v", name, value)
 		}
@@ -98,7 +99,8 @@ func conform(t *testing.T, r *http.Request, a answered) {
 	path := doc.Paths.Value(m.path.pattern)
 	in := &openapi3filter.RequestValidationInput{
 		Request: r,
-		Route:   &routers.Route{Spec: doc, Path: m.path.pattern, PathItem: path, Method: r.Method, Operation: path.GetOperation(r.Method)},
+		Route: &routers.Route{Spec: doc, Path: m.path.pattern, PathItem: path, Method: r.Method,
+			Operation: path.GetOperation(r.Method)},
 	}
 	out := &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: in, Status: a.status, Header: a.header,
@@ -106,6 +108,7 @@ func conform(t *testing.T, r *http.Request, a answered) {
 	}
 	out.SetBodyBytes([]byte(a.raw))
 	if err := openapi3filter.ValidateResponse(t.Context(), out); err != nil {
-		t.Errorf("%s %s answers %d not as documented: %s\n%s", r.Method, r.URL, a.status, strings.SplitN(err.Error(), "Schema:", 2)[0], a.raw)
+		t.Errorf("%s %s answers %d not as documented: %s\n%s", r.Method, r.URL, a.status,
+			strings.SplitN(err.Error(), "Schema:", 2)[0], a.raw)
 	}
 }

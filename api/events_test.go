@@ -11,8 +11,8 @@ import (
 	"refundd/operations"
 )
 
-// TestProviderEvents is what is answered to a provider, whatever its reader makes of a body; what readers themselves promise is
-// in their rooms.
+// TestProviderEvents is what is answered to a provider, whatever its reader makes of a body; what readers themselves
+// promise is in their rooms.
 func TestProviderEvents_AreAnsweredByWhatBecameOfThem(t *testing.T) {
 	t.Parallel()
 	var came int
@@ -54,7 +54,8 @@ func TestProviderEvents_AreAnsweredByWhatBecameOfThem(t *testing.T) {
 		{"no provider to ask", s, "ours", json, "{}", 503, "provider_unavailable"},
 		{"nobody reads them", bare, "", json, "{}", 503, "provider_unavailable"},
 	} {
-		if a := post(c.s, c.signature, c.as, c.in); a.status != c.status || a.text("code") != c.code || a.text("money_moved") != "no" {
+		if a := post(c.s, c.signature, c.as, c.in); a.status != c.status || a.text("code") != c.code ||
+			a.text("money_moved") != "no" {
 			t.Errorf("%s: %d %s", c.name, a.status, a.raw)
 		}
 	}

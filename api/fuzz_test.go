@@ -13,7 +13,8 @@ import (
 
 // Bare or quoted, a key that is taken is the same operation id, and one that the body could name.
 func FuzzIdempotencyKey(f *testing.F) {
-	for _, seed := range []string{"K-1", `"K-1"`, ` "K-1"	`, `""`, `"`, ".", "..", "a b", "\u00e9", strings.Repeat("x", 255), "k\x00"} {
+	for _, seed := range []string{"K-1", `"K-1"`, ` "K-1"	`, `""`, `"`, ".", "..", "a b", "\u00e9",
+		strings.Repeat("x", 255), "k\x00"} {
 		f.Add(seed)
 	}
 	read := func(value string) (string, bool) {
@@ -41,7 +42,8 @@ func FuzzIdempotencyKey(f *testing.F) {
 
 // What is taken for a time is one that Go reads too, and is the same when it is written and read again.
 func FuzzParseInstant(f *testing.F) {
-	for _, seed := range []string{"2026-12-01T09:00:00Z", "2026-02-29T00:00:00.123456789+23:59", "0001-01-01T00:00:00+00:01",
+	for _, seed := range []string{"2026-12-01T09:00:00Z", "2026-02-29T00:00:00.123456789+23:59",
+		"0001-01-01T00:00:00+00:01",
 		"9999-12-31T23:59:59-00:01", "2026-12-01T24:00:00Z", "2026-12-01t09:00:00z", "2026-12-01T09:00:60Z"} {
 		f.Add(seed)
 	}
@@ -62,7 +64,8 @@ func FuzzParseInstant(f *testing.F) {
 
 // A query is read as net/url reads it, or refused where that refuses it.
 func FuzzParseQuery(f *testing.F) {
-	for _, seed := range []string{"limit=20&cursor=abc", "a=1&a=2", "%zz=1", "a;b=1", "&&=", "created_after=2026-12-01T09%3A00%3A00%2B01:00"} {
+	for _, seed := range []string{"limit=20&cursor=abc", "a=1&a=2", "%zz=1", "a;b=1", "&&=",
+		"created_after=2026-12-01T09%3A00%3A00%2B01:00"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {

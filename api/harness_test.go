@@ -243,7 +243,8 @@ func (s *service) checkAlways(t *testing.T, r *http.Request, a answered) {
 func checkProblem(t *testing.T, r *http.Request, a answered) {
 	t.Helper()
 	k := kinds[a.text("code")]
-	if a.header.Get("Content-Type") != "application/problem+json" || a.body["diagnostic_ref"] != a.header.Get("Request-Id") ||
+	if a.header.Get("Content-Type") != "application/problem+json" ||
+		a.body["diagnostic_ref"] != a.header.Get("Request-Id") ||
 		a.body["isRetryable"] != k.retryable || a.status != k.status || a.body["status"] != float64(k.status) ||
 		a.body["next_action"] != k.next || a.text("type") != "urn:refundd:problem:"+a.text("code") {
 		t.Errorf("%s %s: not the documented problem: %d %s", r.Method, r.URL, a.status, a.raw)

@@ -127,7 +127,8 @@ func (x *exchange) moneyMoved(code string, err error) operations.MoneyMoved {
 		return unknown
 	case code == codeOperationConflict: // speaks of the refund that was asked for
 		return no
-	case errors.As(err, &refusal) && refusal.Operation != nil && (kinds[code].moved == no || code == codeAlreadyExecuted):
+	case errors.As(err, &refusal) && refusal.Operation != nil &&
+		(kinds[code].moved == no || code == codeAlreadyExecuted):
 		return refusal.Operation.State.MoneyMoved()
 	}
 	return kinds[code].moved

@@ -180,18 +180,29 @@ func TestProblems_NeverSayOfMoneyWhatWasNotRead(t *testing.T) {
 		{"database lost, nothing named", operations.ErrDatabaseUnavailable, namesNone, no, 503},
 		{"no row", operations.ErrAuthorizationExpired, namesOperation, no, 422},
 		{"no row that was found", operations.ErrRefundNotFound, namesOperation, unknown, 404},
-		{"row succeeded", &operations.Refusal{Err: operations.ErrAuthorizationNotFound, Operation: row("succeeded")}, namesOperation, "yes", 404},
-		{"row reserved", &operations.Refusal{Err: operations.ErrInProgress, Operation: row("reserved")}, namesOperation, unknown, 409},
-		{"row succeeded, somebody looks again", &operations.Refusal{Err: operations.ErrInProgress, Operation: row("succeeded")}, namesOperation, unknown, 409},
+		{"row succeeded", &operations.Refusal{Err: operations.ErrAuthorizationNotFound, Operation: row("succeeded")},
+			namesOperation, "yes", 404},
+		{"row reserved", &operations.Refusal{Err: operations.ErrInProgress, Operation: row("reserved")}, namesOperation,
+			unknown, 409},
+		{"row succeeded, somebody looks again",
+			&operations.Refusal{Err: operations.ErrInProgress, Operation: row("succeeded")}, namesOperation, unknown,
+			409},
 		{"provider not asked", &operations.Refusal{Err: operations.ErrProviderUnavailable}, namesOperation, no, 503},
-		{"provider not reached", &operations.Refusal{Err: operations.ErrProviderUnavailable, Operation: row("needs_attention")}, namesOperation, unknown, 503},
-		{"provider disagrees", &operations.Refusal{Err: operations.ErrProviderDisagrees, Operation: row("succeeded")}, namesOperation, unknown, 422},
-		{"resolved otherwise", &operations.Refusal{Err: operations.ErrResolutionConflict, Operation: row("failed")}, namesOperation, unknown, 422},
-		{"row failed", &operations.Refusal{Err: operations.ErrDeclined, Operation: row("failed")}, namesOperation, no, 422},
-		{"row revoked", &operations.Refusal{Err: operations.ErrAuthorizationRevoked, Operation: row("revoked")}, namesOperation, no, 422},
-		{"executed", &operations.Refusal{Err: operations.ErrAlreadyExecuted, Operation: row("succeeded")}, namesOperation, "yes", 422},
+		{"provider not reached", &operations.Refusal{Err: operations.ErrProviderUnavailable,
+			Operation: row("needs_attention")}, namesOperation, unknown, 503},
+		{"provider disagrees", &operations.Refusal{Err: operations.ErrProviderDisagrees, Operation: row("succeeded")},
+			namesOperation, unknown, 422},
+		{"resolved otherwise", &operations.Refusal{Err: operations.ErrResolutionConflict, Operation: row("failed")},
+			namesOperation, unknown, 422},
+		{"row failed", &operations.Refusal{Err: operations.ErrDeclined, Operation: row("failed")}, namesOperation,
+			no, 422},
+		{"row revoked", &operations.Refusal{Err: operations.ErrAuthorizationRevoked, Operation: row("revoked")},
+			namesOperation, no, 422},
+		{"executed", &operations.Refusal{Err: operations.ErrAlreadyExecuted, Operation: row("succeeded")},
+			namesOperation, "yes", 422},
 		{"executed, not told how", operations.ErrAlreadyExecuted, namesOperation, unknown, 422},
-		{"conflict", &operations.Refusal{Err: operations.ErrOperationConflict, Operation: row("succeeded")}, namesOperation, no, 422},
+		{"conflict", &operations.Refusal{Err: operations.ErrOperationConflict, Operation: row("succeeded")},
+			namesOperation, no, 422},
 		{"a bug", errors.New("boom"), namesOperation, unknown, 500},
 		{"late", context.DeadlineExceeded, namesOperation, unknown, 504},
 		{"left", fmt.Errorf("read: %w", context.Canceled), namesOperation, unknown, 504},
@@ -226,7 +237,8 @@ func TestProblems_ADeclineIsReplayedWithItsFirstTimes(t *testing.T) {
 
 func TestProblems_WaitingIsWholeSeconds(t *testing.T) {
 	t.Parallel()
-	for wait, want := range map[time.Duration]int{0: 1, 1: 1, time.Second: 1, time.Second + 1: 2, 90 * time.Second: 90} {
+	for wait, want := range map[time.Duration]int{0: 1, 1: 1, time.Second: 1, time.Second + 1: 2,
+		90 * time.Second: 90} {
 		if got := wholeSeconds(wait); got != want {
 			t.Errorf("%v: %d, want %d", wait, got, want)
 		}
@@ -246,7 +258,8 @@ func TestSafeCause_KeepsActsAndDropsForeignTexts(t *testing.T) {
 		want string
 	}{
 		{fmt.Errorf("claim key: %w", fmt.Errorf("insert: %w", canary)), "claim key: insert: api.foreignError"},
-		{fmt.Errorf("read: %w: %w", operations.ErrDatabaseUnavailable, canary), "read: database unavailable: api.foreignError"},
+		{fmt.Errorf("read: %w: %w", operations.ErrDatabaseUnavailable, canary),
+			"read: database unavailable: api.foreignError"},
 		{&operations.Refusal{Err: operations.ErrProviderUnavailable}, "provider unavailable"},
 		{fmt.Errorf("read: %w", io.ErrUnexpectedEOF), "read: unexpected EOF"},
 		{errors.Join(canary, io.EOF), "api.foreignError: EOF"},

@@ -89,7 +89,8 @@ func (p *provided) do(t *testing.T, method, path, body string, options ...option
 func (p *provided) paid(t *testing.T, orderID string) {
 	t.Helper()
 	a := p.do(t, "PUT", "/v1/orders/"+orderID,
-		fmt.Sprintf(`{"currency":"EUR","captured_cents":10000,"provider":"simulator","provider_payment_ref":"pay-%s"}`, orderID))
+		fmt.Sprintf(`{"currency":"EUR","captured_cents":10000,"provider":"simulator","provider_payment_ref":"pay-%s"}`,
+			orderID))
 	if a.status != http.StatusCreated {
 		t.Fatalf("PUT order: %d %s", a.status, a.raw)
 	}
@@ -173,14 +174,15 @@ func (p *provided) later(t *testing.T, operationID string) {
 
 func (p *provided) update(t *testing.T, operationID, set string) {
 	t.Helper()
-	tag, err := p.db.Owner.Exec(t.Context(), `UPDATE refund_operations SET `+set+` WHERE operation_id = $1`, operationID)
+	tag, err := p.db.Owner.Exec(t.Context(), `UPDATE refund_operations SET `+set+` WHERE operation_id = $1`,
+		operationID)
 	if err != nil || tag.RowsAffected() != 1 {
 		t.Fatalf("%s: %v %v", set, tag, err)
 	}
 }
 
-// lost leaves an operation in needs_attention: the provider did what the faults say, its answer was lost and its books hid
-// it, and by now it may have forgotten the key.
+// lost leaves an operation in needs_attention: the provider did what the faults say, its answer was lost and its books
+// hid it, and by now it may have forgotten the key.
 func (p *provided) lost(t *testing.T, orderID string, faults ...string) {
 	t.Helper()
 	p.paid(t, orderID)
@@ -191,7 +193,8 @@ func (p *provided) lost(t *testing.T, orderID string, faults ...string) {
 	wantAnswer(t, p.refund(t, orderID), 202, "state=reserved")
 	p.update(t, orderID, `provider_key_expires_at = now() - interval '1 hour'`)
 	time.Sleep(5 * time.Millisecond) // the listing's lag
-	wantAnswer(t, p.reconcile(t, orderID), 200, "state=needs_attention", "failure_code=provider_key_expired", "money_moved=unknown")
+	wantAnswer(t, p.reconcile(t, orderID), 200, "state=needs_attention", "failure_code=provider_key_expired",
+		"money_moved=unknown")
 	p.behave(t)
 }
 

@@ -38,7 +38,8 @@ func TestProviderRefund_Succeeds_IsProcessedThenReplayed(t *testing.T) {
 	p := startProvided(t, operations.Config{})
 	p.paid(t, "A")
 	first := p.refund(t, "A")
-	wantAnswer(t, first, 201, "status=processed", "replayed=false", "state=succeeded", "money_moved=yes", "provider=simulator",
+	wantAnswer(t, first, 201, "status=processed", "replayed=false", "state=succeeded", "money_moved=yes",
+		"provider=simulator",
 		"next_action=none", "retry_after_seconds=null", "failure_code=null")
 	if first.text("provider_refund_id") == "" || first.text("settled_at") < first.text("created_at") {
 		t.Errorf("receipt: %s", first.raw)
@@ -66,9 +67,11 @@ func TestProviderRefund_AnswerIsLost_StaysPendingUntilARetryFindsIt(t *testing.T
 	p.fault(t, `{"mode":"drop_after","count":1}`)
 	wantPending(t, p.refund(t, "A"), "A", "reserved", false)
 	wantPending(t, p.refund(t, "A"), "A", "reserved", true) // in a hurry: nobody asks again within a second
-	wantAnswer(t, p.do(t, "GET", "/v1/refunds/A", ""), 200, "state=reserved", "money_moved=unknown", "provider_refund_id=null")
+	wantAnswer(t, p.do(t, "GET", "/v1/refunds/A", ""), 200, "state=reserved", "money_moved=unknown",
+		"provider_refund_id=null")
 	p.wantOrder(t, "A", 6000, 6000)
-	wantAnswer(t, p.do(t, "POST", "/v1/refunds", submission("B", "A")), 422, "code=amount_exceeds_refundable", "money_moved=no")
+	wantAnswer(t, p.do(t, "POST", "/v1/refunds", submission("B", "A")), 422, "code=amount_exceeds_refundable",
+		"money_moved=no")
 
 	p.later(t, "A")
 	found := p.refund(t, "A")
@@ -102,7 +105,8 @@ func TestProviderRefund_Declined_IsTheSameDeclineEverAfter(t *testing.T) {
 	p.paid(t, "A")
 	p.fault(t, `{"mode":"decline","code":"insufficient_funds","count":1}`)
 	first := p.refund(t, "A")
-	wantAnswer(t, first, 422, "code=refund_declined", "replayed=false", "failure_code=insufficient_funds", "money_moved=no",
+	wantAnswer(t, first, 422, "code=refund_declined", "replayed=false", "failure_code=insufficient_funds",
+		"money_moved=no",
 		"isRetryable=false", "next_action=request_authorization", "operation_id=A")
 	again := p.refund(t, "A")
 	wantAnswer(t, again, 422, "code=refund_declined", "replayed=true")
@@ -117,7 +121,8 @@ func TestProviderRefund_Declined_IsTheSameDeclineEverAfter(t *testing.T) {
 		t.Errorf("declines differ:\n%s", d)
 	}
 	read := p.do(t, "GET", "/v1/refunds/A", "")
-	wantAnswer(t, read, 200, "state=failed", "money_moved=no", "failure_code=insufficient_funds", "provider_refund_id=null",
+	wantAnswer(t, read, 200, "state=failed", "money_moved=no", "failure_code=insufficient_funds",
+		"provider_refund_id=null",
 		"created_at="+first.text("created_at"), "settled_at="+first.text("settled_at"))
 	p.wantOrder(t, "A", 0, 0)
 	wantAnswer(t, p.do(t, "POST", "/v1/refunds", submission("B", "A")), 201, "status=processed")
@@ -141,7 +146,8 @@ func TestProviderRefund_Pending_WaitsForTheFinalWord(t *testing.T) {
 	}
 	p.wantOrder(t, "A", 6000, 6000)
 	eventually(t, "it succeeds", func() bool { return p.reconcile(t, "A").text("state") == "succeeded" })
-	wantAnswer(t, p.refund(t, "A"), 200, "status=already_processed", "provider_refund_id="+first.text("provider_refund_id"))
+	wantAnswer(t, p.refund(t, "A"), 200, "status=already_processed",
+		"provider_refund_id="+first.text("provider_refund_id"))
 	p.wantOrder(t, "A", 6000, 0)
 }
 
@@ -165,7 +171,8 @@ func TestProviderRefund_FailsLater_IsALateFailure(t *testing.T) {
 
 func TestProviderRefund_DeadlineOfTheCallerIsShorter_AnswersInTime(t *testing.T) {
 	t.Parallel()
-	p := startProvided(t, operations.Config{ProviderTimeout: 20 * time.Second}, func(c *Config) { c.RequestTimeout = time.Second })
+	p := startProvided(t, operations.Config{ProviderTimeout: 20 * time.Second},
+		func(c *Config) { c.RequestTimeout = time.Second })
 	p.paid(t, "A")
 	p.fault(t, `{"mode":"hang","delay_ms":4500,"count":1}`)
 	began := time.Now()
@@ -177,7 +184,8 @@ func TestProviderRefund_DeadlineOfTheCallerIsShorter_AnswersInTime(t *testing.T)
 		"/v1/refunds": submission("A", "A"), "/v1/refunds/A/reconcile": "{}",
 	} {
 		busy := p.do(t, "POST", path, body)
-		wantAnswer(t, busy, 409, "code=operation_in_progress", "money_moved=unknown", "isRetryable=true", "operation_id=A",
+		wantAnswer(t, busy, 409, "code=operation_in_progress", "money_moved=unknown", "isRetryable=true",
+			"operation_id=A",
 			"next_action=retry_same_operation")
 		if busy.body["retry_after_seconds"] != seconds(t, busy) {
 			t.Errorf("%s: %v %s", path, busy.header, busy.raw)
@@ -195,7 +203,8 @@ func TestProviderRefund_ProviderHangs_IsUnknownAndNeverSentTwice(t *testing.T) {
 	p.paid(t, "A")
 	p.fault(t, `{"mode":"hang","delay_ms":3000,"count":1}`)
 	wantPending(t, p.refund(t, "A"), "A", "reserved", false)
-	wantAnswer(t, p.reconcile(t, "A"), 200, "state=reserved", "money_moved=unknown") // the provider still works on the key
+	// the provider still works on the key
+	wantAnswer(t, p.reconcile(t, "A"), 200, "state=reserved", "money_moved=unknown")
 	eventually(t, "it is found", func() bool { return p.reconcile(t, "A").text("state") == "succeeded" })
 	if n := p.executed(t, "A"); n != 1 {
 		t.Errorf("the provider executed %d", n)
@@ -210,13 +219,15 @@ func TestProviderRefund_BreakerIsOpen_ReservesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := startProvided(t, operations.Config{BreakerFailures: map[bool]int{true: 1000, false: 1}[name == "misconfigured"]})
+			p := startProvided(t, operations.Config{BreakerFailures: map[bool]int{true: 1000,
+				false: 1}[name == "misconfigured"]})
 			p.paid(t, "A")
 			p.paid(t, "B")
 			p.fault(t, fault)
 			wantPending(t, p.refund(t, "A"), "A", "reserved", false)
 			refused := p.refund(t, "B")
-			wantAnswer(t, refused, 503, "code=provider_unavailable", "money_moved=no", "isRetryable=true", "operation_id=B",
+			wantAnswer(t, refused, 503, "code=provider_unavailable", "money_moved=no", "isRetryable=true",
+				"operation_id=B",
 				"next_action=retry_same_operation")
 			if refused.body["retry_after_seconds"] != seconds(t, refused) {
 				t.Errorf("refused: %v %s", refused.header, refused.raw)
@@ -233,7 +244,8 @@ func TestProviderRefund_BreakerIsOpen_ReservesNothing(t *testing.T) {
 func TestProviderRefund_ProviderIsNotConfigured_ReservesNothing(t *testing.T) {
 	t.Parallel()
 	p := startProvided(t, operations.Config{})
-	p.do(t, "PUT", "/v1/orders/A", `{"currency":"EUR","captured_cents":10000,"provider":"stripe","provider_payment_ref":"pi_1"}`)
+	p.do(t, "PUT", "/v1/orders/A",
+		`{"currency":"EUR","captured_cents":10000,"provider":"stripe","provider_payment_ref":"pi_1"}`)
 	wantAnswer(t, p.refund(t, "A"), 503, "code=provider_unavailable", "money_moved=no")
 	wantAnswer(t, p.do(t, "GET", "/v1/orders/A", ""), 200, "held_cents=0", "refunded_cents=0")
 }
@@ -244,7 +256,8 @@ func TestProviderRefund_WaitsForAPerson_SaysSo(t *testing.T) {
 	p.lost(t, "A", `{"mode":"error_before","count":1}`)
 	wantAnswer(t, p.refund(t, "A"), 422, "code=operation_needs_attention", "money_moved=unknown", "isRetryable=false",
 		"next_action=escalate_to_human", "failure_code=provider_key_expired", "operation_id=A", "replayed=")
-	wantAnswer(t, p.do(t, "GET", "/v1/refunds/A", ""), 200, "state=needs_attention", "failure_code=provider_key_expired", "settled_at=null")
+	wantAnswer(t, p.do(t, "GET", "/v1/refunds/A", ""), 200, "state=needs_attention",
+		"failure_code=provider_key_expired", "settled_at=null")
 	p.wantOrder(t, "A", 6000, 6000)
 	if n := p.executed(t, "A"); n != 0 {
 		t.Errorf("the provider executed %d", n)
@@ -260,9 +273,11 @@ func TestProviderRefund_Authorized_CanNotBeRevokedWhileItsOutcomeIsUnknown(t *te
 	p.do(t, "PUT", "/v1/authorizations/A", `{"case_id":"c","order_id":"A","amount_cents":6000,"approved_by":"ada"}`)
 	p.fault(t, `{"mode":"drop_after","count":1}`)
 	wantPending(t, p.refund(t, "A"), "A", "reserved", false)
-	wantAnswer(t, p.do(t, "POST", "/v1/authorizations/A/revoke", ""), 422, "code=already_executed", "money_moved=unknown")
+	wantAnswer(t, p.do(t, "POST", "/v1/authorizations/A/revoke", ""), 422, "code=already_executed",
+		"money_moved=unknown")
 	executed := p.do(t, "GET", "/v1/authorizations/A", "")
-	if refund, _ := executed.body["refund"].(map[string]any); executed.status != http.StatusOK || refund["state"] != "reserved" {
+	if refund, _ := executed.body["refund"].(map[string]any); executed.status != http.StatusOK ||
+		refund["state"] != "reserved" {
 		t.Errorf("authorization: %s", executed.raw)
 	}
 }

@@ -54,7 +54,8 @@ func TestLimiter_TellsTheCallerWhereItStands(t *testing.T) {
 	l := newLimiter(600)
 	st := l.take("a", time.Now())
 	st.describe(h)
-	if d := cmp.Diff(http.Header{"RateLimit-Policy": {`"key";q=600;w=60`}, "RateLimit": {`"key";r=599;t=60`}}, h); d != "" {
+	if d := cmp.Diff(http.Header{"RateLimit-Policy": {`"key";q=600;w=60`}, "RateLimit": {`"key";r=599;t=60`}},
+		h); d != "" {
 		t.Errorf("headers:\n%s", d)
 	}
 }
@@ -67,7 +68,8 @@ func TestRateLimit_RefusesAndBindsNothing(t *testing.T) {
 	const body = `{"operation_id":"k","order_id":"A","amount_cents":1}`
 	a := s.do(t, "POST", "/v1/refunds", body)
 	after, err := strconv.Atoi(a.header.Get("Retry-After"))
-	if a.text("code") != "rate_limited" || err != nil || after < 1 || after > 60 || a.body["retry_after_seconds"] != float64(after) ||
+	if a.text("code") != "rate_limited" || err != nil || after < 1 || after > 60 ||
+		a.body["retry_after_seconds"] != float64(after) ||
 		a.text("money_moved") != "unknown" || a.text("operation_id") != "k" {
 		t.Errorf("refusal: %d %s", a.status, a.raw)
 	}

@@ -144,7 +144,8 @@ func readRefundQuery(in *input) refundQuery {
 		query.filter.OrderID = &id
 	}
 	if id, ok := q["provider_refund_id"]; ok {
-		query.filter.ProviderRefundID, query.filter.Providers = in.text("query:provider_refund_id", &id, maxID), providers
+		query.filter.ProviderRefundID, query.filter.Providers = in.text("query:provider_refund_id", &id, maxID),
+			providers
 	}
 	if ref, ok := q["diagnostic_ref"]; ok {
 		query.filter.Ref = in.text("query:diagnostic_ref", &ref, maxRef)

@@ -56,32 +56,45 @@ func TestA76_WhatTheServerRefusesItself_IsAProblem(t *testing.T) {
 		code    string
 		pointer string
 	}{
-		"an escape that is none":       {get("/v1/orders/%zz"), 400, codeMalformedRequest, ""},
-		"half an escape":               {get("/v1/refunds/k%"), 400, codeMalformedRequest, ""},
-		"a header too large":           {get("/healthz", "X: "+strings.Repeat("x", 64<<10)), 431, codeRequestTooLarge, ""},
-		"headers too many":             {get("/healthz", strings.Repeat("X: x\r\n", 20<<10)+"Y: y"), 431, codeRequestTooLarge, ""},
-		"a path too long":              {get("/" + strings.Repeat("x", 64<<10)), 431, codeRequestTooLarge, ""},
-		"no Host":                      {"GET /healthz HTTP/1.1\r\n\r\n", 400, codeMalformedRequest, "header:Host invalid"},
-		"a bad Host":                   {"GET /healthz HTTP/1.1\r\nHost: a b\r\n\r\n", 400, codeMalformedRequest, "header:Host invalid"},
-		"two Hosts":                    {"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, codeMalformedRequest, ""},
-		"a space in a header's name":   {get("/healthz", "X Y: z"), 400, codeMalformedRequest, ""},
-		"a folded header":              {"GET /healthz HTTP/1.1\r\n X: z\r\nHost: h\r\n\r\n", 400, codeMalformedRequest, ""},
-		"a control in a header":        {get("/healthz", "X: a\x01b"), 400, codeMalformedRequest, ""},
-		"a transfer encoding":          {get("/healthz", "Transfer-Encoding: gzip"), 501, codeMalformedRequest, "header:Transfer-Encoding invalid"},
-		"two lengths":                  {get("/healthz", "Content-Length: 1", "Content-Length: 2"), 400, codeMalformedRequest, ""},
-		"a length that is none":        {get("/healthz", "Content-Length: x"), 400, codeMalformedRequest, ""},
-		"an expectation":               {get("/healthz", "Expect: miracles"), 417, codeMalformedRequest, "header:Expect invalid"},
-		"HTTP/3.0":                     {"GET /healthz HTTP/3.0\r\nHost: h\r\n\r\n", 505, codeMalformedRequest, ""},
-		"no HTTP":                      {"EHLO mail.example\r\n\r\n", 400, codeMalformedRequest, ""},
-		"no method":                    {"/healthz\r\n\r\n", 400, codeMalformedRequest, ""},
-		"TLS":                          {"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\r\n\r\n", 400, codeMalformedRequest, ""},
-		"a refused body, still coming": {"POST /v1/refunds%zz HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n" + strings.Repeat("x", 60000), 400, codeMalformedRequest, ""},
+		"an escape that is none": {get("/v1/orders/%zz"), 400, codeMalformedRequest, ""},
+		"half an escape":         {get("/v1/refunds/k%"), 400, codeMalformedRequest, ""},
+		"a header too large": {get("/healthz", "X: "+strings.Repeat("x", 64<<10)), 431,
+			codeRequestTooLarge, ""},
+		"headers too many": {get("/healthz", strings.Repeat("X: x\r\n", 20<<10)+"Y: y"), 431,
+			codeRequestTooLarge, ""},
+		"a path too long": {get("/" + strings.Repeat("x", 64<<10)), 431, codeRequestTooLarge, ""},
+		"no Host": {"GET /healthz HTTP/1.1\r\n\r\n", 400, codeMalformedRequest,
+			"header:Host invalid"},
+		"a bad Host": {"GET /healthz HTTP/1.1\r\nHost: a b\r\n\r\n", 400, codeMalformedRequest,
+			"header:Host invalid"},
+		"two Hosts": {"GET /healthz HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400,
+			codeMalformedRequest, ""},
+		"a space in a header's name": {get("/healthz", "X Y: z"), 400, codeMalformedRequest, ""},
+		"a folded header": {"GET /healthz HTTP/1.1\r\n X: z\r\nHost: h\r\n\r\n", 400,
+			codeMalformedRequest, ""},
+		"a control in a header": {get("/healthz", "X: a\x01b"), 400, codeMalformedRequest, ""},
+		"a transfer encoding": {get("/healthz", "Transfer-Encoding: gzip"), 501, codeMalformedRequest,
+			"header:Transfer-Encoding invalid"},
+		"two lengths": {get("/healthz", "Content-Length: 1", "Content-Length: 2"), 400,
+			codeMalformedRequest, ""},
+		"a length that is none": {get("/healthz", "Content-Length: x"), 400, codeMalformedRequest, ""},
+		"an expectation": {get("/healthz", "Expect: miracles"), 417, codeMalformedRequest,
+			"header:Expect invalid"},
+		"HTTP/3.0":  {"GET /healthz HTTP/3.0\r\nHost: h\r\n\r\n", 505, codeMalformedRequest, ""},
+		"no HTTP":   {"EHLO mail.example\r\n\r\n", 400, codeMalformedRequest, ""},
+		"no method": {"/healthz\r\n\r\n", 400, codeMalformedRequest, ""},
+		"TLS": {"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\r\n\r\n", 400,
+			codeMalformedRequest, ""},
+		"a refused body, still coming": {"POST /v1/refunds%zz HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n" +
+			strings.Repeat("x", 60000), 400, codeMalformedRequest, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := s.raw(t, c.sent)
-			if a.status != c.status || a.text("code") != c.code || a.header.Get("Content-Type") != "application/problem+json" ||
-				a.text("money_moved") != "unknown" || a.text("next_action") != nextFix || a.body["isRetryable"] != false ||
+			if a.status != c.status || a.text("code") != c.code ||
+				a.header.Get("Content-Type") != "application/problem+json" ||
+				a.text("money_moved") != "unknown" || a.text("next_action") != nextFix ||
+				a.body["isRetryable"] != false ||
 				a.header.Get("X-Should-Retry") != "false" || a.body["status"] != float64(c.status) {
 				t.Errorf("%d %v %s", a.status, a.header, a.raw)
 			}
@@ -113,7 +126,8 @@ func TestA76_RequestsInOtherForms_AreAnsweredByARoute(t *testing.T) {
 		"OPTIONS *":        {"OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n", 404, `"not_found"`},
 		"CONNECT":          {"CONNECT h:443 HTTP/1.1\r\nHost: h:443\r\n\r\n", 404, `"not_found"`},
 		"HTTP/2's preface": {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 404, `"not_found"`},
-		"100-continue": {"POST /v1/refunds HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}", 401,
+		"100-continue": {"POST /v1/refunds HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
+			401,
 			`"unauthenticated"`},
 		"HEAD of no route": {"HEAD /nowhere HTTP/1.1\r\nHost: h\r\n\r\n", 404, ""},
 	} {

@@ -45,7 +45,8 @@ func TestSubmission_IsCheckedInTheDocumentedOrder(t *testing.T) {
 		if a.text("code") != c.code {
 			t.Errorf("%s: %d %s, want %s", c.name, a.status, a.raw, c.code)
 		}
-		if want := map[bool]string{true: "no", false: "unknown"}[c.code == "order_not_found"]; a.text("money_moved") != want {
+		if want := map[bool]string{true: "no",
+			false: "unknown"}[c.code == "order_not_found"]; a.text("money_moved") != want {
 			t.Errorf("%s: money_moved %s, want %s", c.name, a.text("money_moved"), want)
 		}
 		if standing := a.header.Get("RateLimit"); (standing == "") != (c.code == "unauthenticated") {
@@ -69,37 +70,48 @@ func TestSubmission_NamesEveryFaultAtOnce(t *testing.T) {
 		{`{"operation_id":"k"}`, []string{"/order_id required", "/amount_cents required"}},
 		{`{"operation_id":"a b","order_id":null,"amount_cents":null}`,
 			[]string{"/operation_id invalid", "/order_id required", "/amount_cents required"}},
-		{`{"operation_id":"` + strings.Repeat("k", 256) + `","order_id":"` + strings.Repeat("o", 256) + `","amount_cents":9007199254740992}`,
+		{`{"operation_id":"` + strings.Repeat("k", 256) + `","order_id":"` + strings.Repeat("o", 256) +
+			`","amount_cents":9007199254740992}`,
 			[]string{"/operation_id too_long", "/order_id too_long", "/amount_cents out_of_range"}},
 		{`{"operation_id":"..","order_id":"a b","amount_cents":0,"currency":"eur","reason":"` + long + `"}`,
-			[]string{"/operation_id invalid", "/order_id invalid", "/amount_cents out_of_range", "/currency invalid", "/reason too_long"}},
+			[]string{"/operation_id invalid", "/order_id invalid", "/amount_cents out_of_range", "/currency invalid",
+				"/reason too_long"}},
 		{`{"operation_id":"","order_id":"","amount_cents":-0,"currency":"","reason":""}`,
 			[]string{"/operation_id invalid", "/order_id invalid", "/amount_cents out_of_range", "/currency invalid"}},
-		{`{"operation_id":"k","order_id":"o","amount_cents":1,"metadata":{"":"v","a/b~c":"` + long + `","` + strings.Repeat("k", 101) + `":"v"}}`,
+		{`{"operation_id":"k","order_id":"o","amount_cents":1,"metadata":{"":"v","a/b~c":"` + long + `","` +
+			strings.Repeat("k", 101) + `":"v"}}`,
 			[]string{"/metadata invalid", "/metadata/a~1b~0c too_long", "/metadata too_long"}},
-		{`{"operation_id":"k","order_id":"o","amount_cents":1,"metadata":{` + strings.Join(pairs, ",") + `}}`, []string{"/metadata too_long"}},
+		{`{"operation_id":"k","order_id":"o","amount_cents":1,"metadata":{` + strings.Join(pairs, ",") + `}}`,
+			[]string{"/metadata too_long"}},
 	} {
 		a := s.do(t, "POST", "/v1/refunds", c.body)
 		if d := cmp.Diff(c.want, a.errorsOf()); a.text("code") != "invalid_request" || d != "" {
 			t.Errorf("%.80s: %d %s\n%s", c.body, a.status, a.raw, d)
 		}
 	}
-	if a := s.do(t, "POST", "/v1/refunds", `{"operation_id":"k","order_id":"o","amount_cents":1,"metadata":{"a":null}}`); a.status != 400 {
+	if a := s.do(t, "POST", "/v1/refunds",
+		`{"operation_id":"k","order_id":"o","amount_cents":1,"metadata":{"a":null}}`); a.status != 400 {
 		t.Errorf("metadata that is null: %d %s", a.status, a.raw)
 	}
-	if a := s.do(t, "PUT", "/v1/authorizations/k", `{"expires_at":"2026-01-31","case_id":"","currency":"XXX"}`); !cmp.Equal(a.errorsOf(),
-		[]string{"/case_id invalid", "/order_id required", "/amount_cents required", "/currency invalid", "/approved_by required", "/expires_at invalid"}) {
+	if a := s.do(t, "PUT", "/v1/authorizations/k",
+		`{"expires_at":"2026-01-31","case_id":"","currency":"XXX"}`); !cmp.Equal(a.errorsOf(),
+		[]string{"/case_id invalid", "/order_id required", "/amount_cents required", "/currency invalid",
+			"/approved_by required", "/expires_at invalid"}) {
 		t.Errorf("approval: %s", a.raw)
 	}
-	if a := s.do(t, "PUT", "/v1/authorizations/k", `{"case_id":"c","order_id":"o","amount_cents":1,"approved_by":"a","expires_at":"9999-12-31T23:59:59-01:00"}`); !cmp.Equal(a.errorsOf(),
+	if a := s.do(t, "PUT", "/v1/authorizations/k",
+		`{"case_id":"c","order_id":"o","amount_cents":1,"approved_by":"a","expires_at":"9999-12-31T23:59:59-01:00"}`); !cmp.Equal(a.errorsOf(),
 		[]string{"/expires_at out_of_range"}) {
 		t.Errorf("approval for ever: %s", a.raw)
 	}
-	if a := s.do(t, "PUT", "/v1/orders/o", `{"captured_cents":0,"provider":"paypal","provider_payment_ref":"","customer":{"id":"","email":"`+long+`"}}`); !cmp.Equal(a.errorsOf(),
-		[]string{"/captured_cents out_of_range", "/provider_payment_ref invalid", "/provider invalid", "/customer/id invalid", "/customer/email too_long"}) {
+	if a := s.do(t, "PUT", "/v1/orders/o",
+		`{"captured_cents":0,"provider":"paypal","provider_payment_ref":"","customer":{"id":"","email":"`+long+`"}}`); !cmp.Equal(a.errorsOf(),
+		[]string{"/captured_cents out_of_range", "/provider_payment_ref invalid", "/provider invalid",
+			"/customer/id invalid", "/customer/email too_long"}) {
 		t.Errorf("order: %s", a.raw)
 	}
-	if a := s.do(t, "PUT", "/v1/orders/o", `{"provider":"ledger","provider_payment_ref":"x"}`); !cmp.Equal(a.errorsOf(), []string{"/provider_payment_ref invalid"}) {
+	if a := s.do(t, "PUT", "/v1/orders/o", `{"provider":"ledger","provider_payment_ref":"x"}`); !cmp.Equal(a.errorsOf(),
+		[]string{"/provider_payment_ref invalid"}) {
 		t.Errorf("order: %s", a.raw)
 	}
 }
@@ -167,7 +179,8 @@ func TestPaths_AreUnescapedExactlyOnce(t *testing.T) {
 		if strings.Trim(id, ".") == "" {
 			path = "/v1/orders/" + strings.ReplaceAll(id, ".", "%2E")
 		}
-		if a := s.do(t, "PUT", path, `{"currency":"JPY","captured_cents":5}`); a.status != 201 || a.text("order_id") != id {
+		if a := s.do(t, "PUT", path, `{"currency":"JPY","captured_cents":5}`); a.status != 201 ||
+			a.text("order_id") != id {
 			t.Errorf("PUT %s: %d %s", path, a.status, a.raw)
 		}
 		if a := s.do(t, "GET", path, ""); a.status != 200 || a.text("order_id") != id {
@@ -218,7 +231,8 @@ func TestPaths_ThatAreNoneAreProblems(t *testing.T) {
 		a := s.do(t, c.method, c.path, "")
 		got := strings.Join(a.errorsOf(), ", ") + a.header.Get("Allow")
 		if a.status != c.status || got != c.want || c.method != http.MethodHead && a.text("money_moved") != c.moved {
-			t.Errorf("%s %s: %d %s %s, want %d %s %s", c.method, c.path, a.status, got, a.text("money_moved"), c.status, c.want, c.moved)
+			t.Errorf("%s %s: %d %s %s, want %d %s %s", c.method, c.path, a.status, got, a.text("money_moved"), c.status,
+				c.want, c.moved)
 		}
 	}
 }
@@ -329,7 +343,8 @@ func TestRevocation_TakesABodyOrNone(t *testing.T) {
 		{"white space", " ", nil, "malformed_request"},
 		{"too large", strings.Repeat(" ", maxBody+1), nil, "request_too_large"},
 		{"too large, chunked", strings.Repeat(" ", maxBody+1), []option{chunked}, "request_too_large"},
-		{"too large, unlabelled", strings.Repeat(" ", maxBody+1), []option{header("Content-Type", "text/plain")}, "unsupported_media_type"},
+		{"too large, unlabelled", strings.Repeat(" ", maxBody+1), []option{header("Content-Type", "text/plain")},
+			"unsupported_media_type"},
 		{"null", "null", nil, "malformed_request"},
 	} {
 		if a := s.do(t, "POST", "/v1/authorizations/op-9/revoke", c.body, c.options...); a.text("code") != c.code {
@@ -373,7 +388,8 @@ func TestBodies_ThatEndEarlyAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer, err := io.ReadAll(conn)
-		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400") || !strings.Contains(string(answer), "did not arrive completely") {
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 400") ||
+			!strings.Contains(string(answer), "did not arrive completely") {
 			t.Errorf("%q: %v %s", framing, err, answer)
 		}
 	}

@@ -28,19 +28,24 @@ func TestReconcile_WithoutAProvider_AnswersTheRefundAsItIs(t *testing.T) {
 		`{"now":true}`: "malformed_request", "null": "malformed_request", "[]": "malformed_request", "{": "malformed_request",
 		strings.Repeat(" ", maxBody+1): "request_too_large",
 	} {
-		wantAnswer(t, s.do(t, "POST", "/v1/refunds/k/reconcile", body), kinds[code].status, "code="+code, "money_moved=unknown", "operation_id=k")
+		wantAnswer(t, s.do(t, "POST", "/v1/refunds/k/reconcile", body), kinds[code].status, "code="+code,
+			"money_moved=unknown", "operation_id=k")
 	}
 	a := s.do(t, "POST", "/v1/refunds/k/reconcile", "{}", header("Content-Type", "text/plain"))
 	wantAnswer(t, a, 415, "code=unsupported_media_type", "money_moved=unknown")
-	wantAnswer(t, s.do(t, "POST", "/v1/refunds/none/reconcile", ""), 404, "code=refund_not_found", "money_moved=unknown")
+	wantAnswer(t, s.do(t, "POST", "/v1/refunds/none/reconcile", ""), 404, "code=refund_not_found",
+		"money_moved=unknown")
 	resolution := `{"outcome":"succeeded","evidence":"seen"}`
-	wantAnswer(t, s.do(t, "POST", "/v1/refunds/k/resolve", resolution), 422, "code=resolution_conflict", "money_moved=unknown")
-	wantAnswer(t, s.do(t, "POST", "/v1/refunds/none/resolve", resolution), 404, "code=refund_not_found", "money_moved=unknown")
+	wantAnswer(t, s.do(t, "POST", "/v1/refunds/k/resolve", resolution), 422, "code=resolution_conflict",
+		"money_moved=unknown")
+	wantAnswer(t, s.do(t, "POST", "/v1/refunds/none/resolve", resolution), 404, "code=refund_not_found",
+		"money_moved=unknown")
 }
 
 func TestReconcile_ProviderCanNotBeReached_AnswersWhatIsKnown(t *testing.T) {
 	t.Parallel()
-	p := startProvided(t, operations.Config{ProviderTimeout: 300 * time.Millisecond, BreakerOpen: 100 * time.Millisecond})
+	p := startProvided(t, operations.Config{ProviderTimeout: 300 * time.Millisecond,
+		BreakerOpen: 100 * time.Millisecond})
 	p.paid(t, "A")
 	p.fault(t, `{"mode":"drop_after","count":1}`)
 	wantPending(t, p.refund(t, "A"), "A", "reserved", false)
@@ -77,7 +82,8 @@ func TestReconcile_DeadlineOfTheCallerIsShorter_SaysThatNothingIsKnown(t *testin
 	p.fault(t, `{"mode":"drop_after","count":1}`)
 	wantPending(t, p.refund(t, "A"), "A", "reserved", false)
 	p.fault(t, `{"mode":"lookup_down","delay_ms":3000,"count":1}`)
-	wantAnswer(t, p.reconcile(t, "A"), 504, "code=deadline_exceeded", "money_moved=unknown", "next_action=wait_then_get", "operation_id=A")
+	wantAnswer(t, p.reconcile(t, "A"), 504, "code=deadline_exceeded", "money_moved=unknown",
+		"next_action=wait_then_get", "operation_id=A")
 	wantAnswer(t, p.reconcile(t, "A"), 409, "code=operation_in_progress") // the lookup goes on
 	eventually(t, "the lease is free", func() bool { return p.reconcile(t, "A").text("state") == "succeeded" })
 }
@@ -93,8 +99,10 @@ func TestResolve_NamesEveryFaultAtOnce(t *testing.T) {
 		{`{"outcome":null,"evidence":null,"override":null}`, []string{"/outcome required", "/evidence required"}},
 		{`{"outcome":"pending","evidence":"","provider_refund_id":"","resolved_by":""}`,
 			[]string{"/outcome invalid", "/evidence invalid", "/provider_refund_id invalid", "/resolved_by invalid"}},
-		{`{"outcome":"Failed","evidence":"` + strings.Repeat("é", 4001) + `","provider_refund_id":"` + strings.Repeat("r", 256) + `","resolved_by":"` + strings.Repeat("b", 256) + `"}`,
-			[]string{"/outcome invalid", "/evidence too_long", "/provider_refund_id too_long", "/resolved_by too_long"}},
+		{`{"outcome":"Failed","evidence":"` + strings.Repeat("é", 4001) + `","provider_refund_id":"` +
+			strings.Repeat("r", 256) + `","resolved_by":"` + strings.Repeat("b", 256) + `"}`,
+			[]string{"/outcome invalid", "/evidence too_long", "/provider_refund_id too_long",
+				"/resolved_by too_long"}},
 	} {
 		a := s.do(t, "POST", "/v1/refunds/k/resolve", c.body)
 		if d := cmp.Diff(c.want, a.errorsOf()); d != "" {
@@ -112,7 +120,8 @@ func TestResolve_NamesEveryFaultAtOnce(t *testing.T) {
 		if body == "" {
 			code = "unsupported_media_type"
 		}
-		wantAnswer(t, s.do(t, "POST", "/v1/refunds/k/resolve", body), kinds[code].status, "code="+code, "money_moved=unknown")
+		wantAnswer(t, s.do(t, "POST", "/v1/refunds/k/resolve", body), kinds[code].status, "code="+code,
+			"money_moved=unknown")
 	}
 	longest := `{"outcome":"failed","evidence":"` + strings.Repeat("é", 4000) + `"}`
 	wantAnswer(t, s.do(t, "POST", "/v1/refunds/k/resolve", longest), 404, "code=refund_not_found")
@@ -131,16 +140,19 @@ func TestResolve_Failed_GivesTheMoneyBackAndAnswersAlikeAgain(t *testing.T) {
 			t.Errorf("again: %d %s", again.status, again.raw)
 		}
 	}
-	wantAnswer(t, p.resolve(t, "A", `{"outcome":"succeeded","evidence":"no"}`), 422, "code=resolution_conflict", "money_moved=unknown",
+	wantAnswer(t, p.resolve(t, "A", `{"outcome":"succeeded","evidence":"no"}`), 422, "code=resolution_conflict",
+		"money_moved=unknown",
 		"isRetryable=false", "next_action=escalate_to_human", "operation_id=A")
-	wantAnswer(t, p.refund(t, "A"), 422, "code=refund_declined", "failure_code=resolved_failed", "replayed=true", "money_moved=no")
+	wantAnswer(t, p.refund(t, "A"), 422, "code=refund_declined", "failure_code=resolved_failed", "replayed=true",
+		"money_moved=no")
 }
 
 func TestResolve_Succeeded_KeepsATypedNameAsAClaim(t *testing.T) {
 	t.Parallel()
 	p := startProvided(t, operations.Config{})
 	p.lost(t, "A", `{"mode":"error_before","count":1}`)
-	wantAnswer(t, p.resolve(t, "A", `{"outcome":"succeeded","evidence":"on the payout report","provider_refund_id":"re_by_hand"}`), 200,
+	wantAnswer(t, p.resolve(t, "A",
+		`{"outcome":"succeeded","evidence":"on the payout report","provider_refund_id":"re_by_hand"}`), 200,
 		"state=succeeded", "money_moved=yes", "failure_code=null", "provider_refund_id=null")
 	p.wantOrder(t, "A", 6000, 0)
 	wantAnswer(t, p.refund(t, "A"), 200, "status=already_processed", "provider_refund_id=null")
@@ -171,16 +183,19 @@ func TestResolve_ProviderDisagrees_ChangesNothing(t *testing.T) {
 		outcome string
 		then    string // once it is looked at
 	}{
-		"failed, but paid":     {[]string{`{"mode":"drop_after","count":1}`}, "failed", "succeeded"},
-		"succeeded, but not":   {[]string{`{"mode":"drop_after","count":1}`, `{"mode":"fail_later","count":1}`}, "succeeded", "failed"},
-		"failed, but accepted": {[]string{`{"mode":"drop_after","count":1}`, `{"mode":"pending","delay_ms":60000,"count":1}`}, "failed", "needs_attention"},
+		"failed, but paid": {[]string{`{"mode":"drop_after","count":1}`}, "failed", "succeeded"},
+		"succeeded, but not": {[]string{`{"mode":"drop_after","count":1}`, `{"mode":"fail_later","count":1}`},
+			"succeeded", "failed"},
+		"failed, but accepted": {[]string{`{"mode":"drop_after","count":1}`,
+			`{"mode":"pending","delay_ms":60000,"count":1}`}, "failed", "needs_attention"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := startProvided(t, operations.Config{})
 			p.lost(t, "A", c.faults...)
 			for _, override := range []string{"false", "true"} {
-				wantAnswer(t, p.resolve(t, "A", `{"outcome":"`+c.outcome+`","evidence":"e","override":`+override+`}`), 422,
+				wantAnswer(t, p.resolve(t, "A", `{"outcome":"`+c.outcome+`","evidence":"e","override":`+override+`}`),
+					422,
 					"code=provider_disagrees", "money_moved=unknown", "isRetryable=false", "next_action=escalate_to_human", "operation_id=A")
 			}
 			wantAnswer(t, p.do(t, "GET", "/v1/refunds/A", ""), 200, "state=needs_attention")
@@ -196,7 +211,8 @@ func TestResolve_ProviderCanNotBeReached_TakesAnOverride(t *testing.T) {
 	p.lost(t, "A", `{"mode":"error_before","count":1}`)
 	p.fault(t, `{"mode":"lookup_down"}`)
 	refused := p.resolve(t, "A", `{"outcome":"failed","evidence":"e"}`)
-	wantAnswer(t, refused, 503, "code=provider_unavailable", "money_moved=unknown", "isRetryable=true", "operation_id=A",
+	wantAnswer(t, refused, 503, "code=provider_unavailable", "money_moved=unknown", "isRetryable=true",
+		"operation_id=A",
 		"next_action=retry_same_operation")
 	if refused.body["retry_after_seconds"] != seconds(t, refused) {
 		t.Errorf("%v %s", refused.header, refused.raw)
@@ -226,5 +242,6 @@ func TestResolve_WhileLeased_IsInProgress(t *testing.T) {
 	p := startProvided(t, operations.Config{})
 	p.lost(t, "A", `{"mode":"error_before","count":1}`)
 	p.update(t, "A", `lease_until = now() + interval '1 hour'`)
-	wantAnswer(t, p.resolve(t, "A", `{"outcome":"failed","evidence":"e"}`), 409, "code=operation_in_progress", "money_moved=unknown")
+	wantAnswer(t, p.resolve(t, "A", `{"outcome":"failed","evidence":"e"}`), 409, "code=operation_in_progress",
+		"money_moved=unknown")
 }

@@ -10,8 +10,9 @@ import (
 type Timeouts struct {
 	ReadHeader time.Duration // to have all headers; default 5 s
 	Read       time.Duration // to have the whole request; default 15 s
-	Write      time.Duration // from the headers to the end of the answer; must outlast a request's deadline; default 60 s
-	Idle       time.Duration // between two requests; default 2 min
+	// from the headers to the end of the answer; must outlast a request's deadline; default 60 s
+	Write time.Duration
+	Idle  time.Duration // between two requests; default 2 min
 }
 
 // maxHeader is generous enough for a key of any length to be refused as too long, by name.

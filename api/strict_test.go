@@ -114,12 +114,14 @@ func TestMalformed_PointsToTheFirstFault(t *testing.T) {
 		`{"\u202e":1}`:                        " invalid", // and one that would turn the line around
 		`{"metadata":{"\u009b2J":null}}`:      "/metadata invalid",
 	} {
-		a := s.do(t, "POST", "/v1/refunds", body, header("Idempotency-Key", "k"), header("Content-Type", "application/json"))
+		a := s.do(t, "POST", "/v1/refunds", body, header("Idempotency-Key", "k"),
+			header("Content-Type", "application/json"))
 		if got := strings.Join(a.errorsOf(), ", "); a.status != 400 || got != want {
 			t.Errorf("%.60s: %d %s, want %s", body, a.status, a.raw, want)
 		}
 	}
-	if a := s.do(t, "GET", "/v1/refunds?limit=5&state=%zz", ""); a.status != 400 || strings.Join(a.errorsOf(), ", ") != "query:state invalid" {
+	if a := s.do(t, "GET", "/v1/refunds?limit=5&state=%zz", ""); a.status != 400 ||
+		strings.Join(a.errorsOf(), ", ") != "query:state invalid" {
 		t.Errorf("a bad escape: %d %s", a.status, a.raw)
 	}
 }
@@ -181,7 +183,8 @@ func TestCreated_SaysWhereItIs(t *testing.T) {
 	s := start(t)
 	for _, c := range []struct{ method, path, body, at string }{
 		{"PUT", "/v1/orders/a%2Fb%25c", `{"currency":"EUR","captured_cents":100}`, "/v1/orders/a%2Fb%25c"},
-		{"PUT", "/v1/authorizations/op:1.a", `{"case_id":"c","order_id":"a/b%c","amount_cents":7,"approved_by":"ada"}`, "/v1/authorizations/op:1.a"},
+		{"PUT", "/v1/authorizations/op:1.a", `{"case_id":"c","order_id":"a/b%c","amount_cents":7,"approved_by":"ada"}`,
+			"/v1/authorizations/op:1.a"},
 		{"POST", "/v1/refunds", `{"operation_id":"op:1.a","order_id":"a/b%c","amount_cents":7}`, "/v1/refunds/op:1.a"},
 	} {
 		a := s.do(t, c.method, c.path, c.body)

@@ -14,8 +14,8 @@ import (
 	"refundd/operations"
 )
 
-// timeline is a refund's history, each entry in one line: money as its kind and accounts, events as what they say. Times
-// rise, and only attempts that the provider answered have its name of the exchange.
+// timeline is a refund's history, each entry in one line: money as its kind and accounts, events as what they say.
+// Times rise, and only attempts that the provider answered have its name of the exchange.
 func (p *provided) timeline(t *testing.T, operationID string) []string {
 	t.Helper()
 	a := p.do(t, "GET", "/v1/refunds/"+operationID+"/events?limit=100", "")
@@ -31,7 +31,8 @@ func (p *provided) timeline(t *testing.T, operationID string) []string {
 			last = at
 		}
 		if transfer, ok := e["transfer"].(map[string]any); ok {
-			lines = append(lines, fmt.Sprint(transfer["kind"], " ", transfer["debit_account"], "→", transfer["credit_account"]))
+			lines = append(lines, fmt.Sprint(transfer["kind"], " ", transfer["debit_account"], "→",
+				transfer["credit_account"]))
 			continue
 		}
 		lines = append(lines, eventLine(e["event"].(map[string]any)))
@@ -114,9 +115,11 @@ func TestTimeline_ShowsAPersonsEvidence(t *testing.T) {
 	p := startProvided(t, operations.Config{})
 	p.lost(t, "A", `{"mode":"error_before","count":1}`)
 	p.fault(t, `{"mode":"lookup_down"}`)
-	wantAnswer(t, p.resolve(t, "A", `{"outcome":"failed","evidence":"T-77: <none>","override":true,"resolved_by":"ada"}`), 200)
+	wantAnswer(t, p.resolve(t, "A",
+		`{"outcome":"failed","evidence":"T-77: <none>","override":true,"resolved_by":"ada"}`), 200)
 	var actor string
-	if err := p.db.Owner.QueryRow(t.Context(), `SELECT key_id FROM api_keys WHERE tenant_id = $1`, tenant).Scan(&actor); err != nil {
+	if err := p.db.Owner.QueryRow(t.Context(),
+		`SELECT key_id FROM api_keys WHERE tenant_id = $1`, tenant).Scan(&actor); err != nil {
 		t.Fatal(err)
 	}
 	got := p.timeline(t, "A")
@@ -137,7 +140,8 @@ func TestTimeline_ShowsAPersonsEvidence(t *testing.T) {
 	p.behave(t)
 	p.lost(t, "B", `{"mode":"error_before","count":1}`)
 	wantAnswer(t, p.resolve(t, "B", `{"outcome":"succeeded","evidence":"e"}`), 200)
-	if got := p.timeline(t, "B"); !slices.Contains(got, "human 3 by "+actor+" evidence=e outcome=succeeded provider_shows=not_found") {
+	if got := p.timeline(t, "B"); !slices.Contains(got,
+		"human 3 by "+actor+" evidence=e outcome=succeeded provider_shows=not_found") {
 		t.Errorf("timeline without a name: %q", got)
 	}
 }
@@ -145,9 +149,12 @@ func TestTimeline_ShowsAPersonsEvidence(t *testing.T) {
 func TestProvidersWords_AppearNowhere(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []string{
-		`{"mode":"error_before","code":"` + canary + `"}`, `{"mode":"error_before","status":401}`, `{"mode":"error_after","status":503}`,
-		`{"mode":"drop_after"}`, `{"mode":"refuse","code":"` + canary + `"}`, `{"mode":"decline","code":"` + canary + `"}`,
-		`{"mode":"decline"}`, `{"mode":"fail_later","code":"` + canary + `"}`, `{"mode":"lookup_down","code":"` + canary + `"}`,
+		`{"mode":"error_before","code":"` + canary +
+			`"}`, `{"mode":"error_before","status":401}`, `{"mode":"error_after","status":503}`,
+		`{"mode":"drop_after"}`, `{"mode":"refuse","code":"` + canary + `"}`, `{"mode":"decline","code":"` + canary +
+			`"}`,
+		`{"mode":"decline"}`, `{"mode":"fail_later","code":"` + canary + `"}`, `{"mode":"lookup_down","code":"` +
+			canary + `"}`,
 	} {
 		t.Run(fault, func(t *testing.T) {
 			t.Parallel()
@@ -164,7 +171,8 @@ func TestProvidersWords_AppearNowhere(t *testing.T) {
 			p.do(t, "GET", "/v1/refunds", "")
 			p.timeline(t, "A")
 			var rows int
-			err := p.db.Owner.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM operation_events e WHERE e::text LIKE $1)
+			err := p.db.Owner.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM operation_events e
+				WHERE e::text LIKE $1)
 				+ (SELECT count(*) FROM refund_operations o WHERE o::text LIKE $1)`, "%"+canary+"%").Scan(&rows)
 			if err != nil || rows != 0 {
 				t.Errorf("%d rows have the provider's words (%v)", rows, err)
@@ -200,12 +208,14 @@ func TestProvidersNames_ThatAreNone_NeitherStopARecordNorShow(t *testing.T) {
 		"request, a message": {"re_1", "not " + canary, nil, "succeeded"},
 		"refund, NUL":        {"re\x00", "req_1", nil, "reserved"},
 		"refund, too long":   {strings.Repeat("r", 256), "req_1", nil, "reserved"},
-		"error":              {"", "", &operations.ProviderError{Kind: operations.ErrorUnknown, RequestID: "a " + canary, Cause: errors.New(canary)}, "reserved"},
-		"another error":      {"", "", errors.New(canary), "reserved"},
+		"error": {"", "", &operations.ProviderError{Kind: operations.ErrorUnknown, RequestID: "a " +
+			canary, Cause: errors.New(canary)}, "reserved"},
+		"another error": {"", "", errors.New(canary), "reserved"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			result := operations.ProviderResult{Outcome: operations.OutcomeSucceeded, ProviderRefundID: c.refundID, RequestID: c.requestID}
+			result := operations.ProviderResult{Outcome: operations.OutcomeSucceeded, ProviderRefundID: c.refundID,
+				RequestID: c.requestID}
 			s := startWith(t, operations.Config{Providers: map[string]operations.ProviderSetup{
 				"simulator": {Provider: stub{result, c.err}, KeyRetention: 24 * time.Hour, MaxKeyLength: 255},
 			}})

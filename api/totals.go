@@ -76,7 +76,8 @@ func readWindowQuery(in *input) windowQuery {
 		}
 	}
 	w.After, w.Before = in.requiredInstant(q, "created_after"), in.requiredInstant(q, "created_before")
-	if in.faults == nil && (!w.After.Before(w.Before) || w.Before.Sub(w.After) > operations.MaxBuckets*w.Unit.Length()) {
+	if in.faults == nil && (!w.After.Before(w.Before) ||
+		w.Before.Sub(w.After) > operations.MaxBuckets*w.Unit.Length()) {
 		in.blame("query:created_before", faultOutOfRange)
 	}
 	return query

@@ -17,7 +17,8 @@ func (x *exchange) beginSpan() {
 	}
 	ctx := propagation.TraceContext{}.Extract(x.r.Context(), propagation.HeaderCarrier(x.r.Header))
 	caller := trace.SpanContextFromContext(ctx).WithTraceState(trace.TraceState{})
-	ctx, x.span = x.s.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, caller), x.match.method()+" "+x.match.label(),
+	ctx, x.span = x.s.tracer.Start(trace.ContextWithRemoteSpanContext(ctx, caller),
+		x.match.method()+" "+x.match.label(),
 		trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 			attribute.String("http.request.method", x.match.method()),
 			attribute.String("http.route", x.match.label()),

@@ -37,7 +37,8 @@ func TestTrace_OfARefund_ShowsItsRoad(t *testing.T) {
 		if s.SpanContext.TraceID().String() != callersTrace {
 			t.Errorf("%s is in another trace than the caller's", s.Name)
 		}
-		if strings.HasPrefix(s.Name, "batch") && (len(s.Links) != 1 || names[s.Links[0].SpanContext.SpanID().String()] != "POST /v1/refunds") {
+		if strings.HasPrefix(s.Name, "batch") &&
+			(len(s.Links) != 1 || names[s.Links[0].SpanContext.SpanID().String()] != "POST /v1/refunds") {
 			t.Errorf("%s has links %v, want the request", s.Name, s.Links)
 		}
 		if s.SpanContext.TraceState().Len() > 0 {

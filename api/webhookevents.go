@@ -146,7 +146,8 @@ func readRedelivery(in *input) webhooks.Redelivery {
 	if b.EndpointID != nil {
 		in.blame("/endpoint_id", uuidFault(*b.EndpointID))
 	}
-	return webhooks.Redelivery{TenantID: in.tenant(), KeyID: in.x.principal.KeyID, EventID: id, EndpointID: b.EndpointID}
+	return webhooks.Redelivery{TenantID: in.tenant(), KeyID: in.x.principal.KeyID, EventID: id,
+		EndpointID: b.EndpointID}
 }
 
 func showRedelivery(queued []webhooks.Delivery) reply {

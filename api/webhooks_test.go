@@ -19,7 +19,8 @@ const hookURL = `{"url":"http://127.0.0.1:1/hooks"}`
 func TestWebhookEndpoints_ShowTheirSecretOnce(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	made := s.do(t, "POST", endpointsPath, `{"url":"http://127.0.0.1:1/hooks","description":"the shop","event_types":["refund.failed"]}`)
+	made := s.do(t, "POST", endpointsPath,
+		`{"url":"http://127.0.0.1:1/hooks","description":"the shop","event_types":["refund.failed"]}`)
 	path := endpointsPath + "/" + made.text("endpoint_id")
 	if made.status != http.StatusCreated || made.header.Get("Location") != path || made.text("state") != "enabled" {
 		t.Fatalf("%d %s", made.status, made.raw)
@@ -34,11 +35,13 @@ func TestWebhookEndpoints_ShowTheirSecretOnce(t *testing.T) {
 		}
 		secrets[a.text("secret")] = true
 	}
-	if len(secrets) != 4 || again.text("old_secret_until") <= rotated.text("old_secret_until") || ended.body["old_secret_until"] != nil {
+	if len(secrets) != 4 || again.text("old_secret_until") <= rotated.text("old_secret_until") ||
+		ended.body["old_secret_until"] != nil {
 		t.Errorf("%s\n%s\n%s", rotated.raw, again.raw, ended.raw)
 	}
 	for _, a := range []answered{
-		s.do(t, "GET", path, ""), s.do(t, "GET", endpointsPath, ""), s.do(t, "POST", path+"/disable", ""), s.do(t, "POST", path+"/disable", "{}"),
+		s.do(t, "GET", path, ""), s.do(t, "GET", endpointsPath, ""), s.do(t, "POST", path+"/disable", ""), s.do(t,
+			"POST", path+"/disable", "{}"),
 		s.do(t, "POST", path+"/enable", ""), s.do(t, "GET", path+"/deliveries", ""), s.do(t, "DELETE", path, ""),
 	} {
 		if a.status != http.StatusOK || strings.Contains(a.raw, "secret\":\"") || strings.Contains(a.raw, "whsec") {
@@ -60,12 +63,14 @@ func TestWebhookEndpoints_StateIsWhatWasAskedFor(t *testing.T) {
 	path := endpointsPath + "/" + s.do(t, "POST", endpointsPath, hookURL).text("endpoint_id")
 	var states []string
 	for _, do := range [][2]string{
-		{"POST", "/disable"}, {"POST", "/disable"}, {"POST", "/enable"}, {"POST", "/enable"}, {"GET", ""}, {"DELETE", ""}, {"DELETE", ""},
+		{"POST", "/disable"}, {"POST", "/disable"}, {"POST", "/enable"}, {"POST", "/enable"}, {"GET", ""}, {"DELETE",
+			""}, {"DELETE", ""},
 		{"GET", ""}, {"POST", "/enable"}, {"POST", "/rotate"}, {"GET", "/deliveries"},
 	} {
 		a := s.do(t, do[0], path+do[1], "")
 		because, _ := a.body["disabled_because"].(string)
-		states = append(states, strings.TrimSpace(fmt.Sprint(a.status, " ", a.text("state"), a.text("code"), " ", because)))
+		states = append(states, strings.TrimSpace(fmt.Sprint(a.status, " ", a.text("state"), a.text("code"),
+			" ", because)))
 	}
 	want := []string{
 		"200 disabled requested", "200 disabled requested", "200 enabled", "200 enabled", "200 enabled", "200 deleted", "404 not_found",
@@ -105,12 +110,15 @@ func TestWebhookEndpoints_RefuseWhatNothingIsSentTo(t *testing.T) {
 		`{"url":"https://shop.example","event_types":["refund.failed","refund.failed"]}`: "/event_types/1 invalid",
 		`{"url":"https://shop.example","description":" "}`:                               "/description invalid",
 	} {
-		if a := s.do(t, "POST", endpointsPath, body); a.text("code") != "invalid_request" || strings.Join(a.errorsOf(), ",") != fault {
+		if a := s.do(t, "POST", endpointsPath, body); a.text("code") != "invalid_request" ||
+			strings.Join(a.errorsOf(), ",") != fault {
 			t.Errorf("%.80s: %d %s", body, a.status, a.raw)
 		}
 	}
-	for _, body := range []string{`{"url":"https://shop.example","event_types":[null]}`, `{"url":1}`, `{"url":"https://shop.example","secret":"x"}`, `[]`} {
-		if a := s.do(t, "POST", endpointsPath, body); a.text("code") != "malformed_request" || a.text("money_moved") != "no" {
+	for _, body := range []string{`{"url":"https://shop.example","event_types":[null]}`, `{"url":1}`,
+		`{"url":"https://shop.example","secret":"x"}`, `[]`} {
+		if a := s.do(t, "POST", endpointsPath, body); a.text("code") != "malformed_request" ||
+			a.text("money_moved") != "no" {
 			t.Errorf("%s: %d %s", body, a.status, a.raw)
 		}
 	}
@@ -118,11 +126,13 @@ func TestWebhookEndpoints_RefuseWhatNothingIsSentTo(t *testing.T) {
 		"http://shop.example", "https://127.0.0.1", "https://[::1]/", "https://10.1.2.3", "https://[::ffff:8.8.8.8]", "https://169.254.169.254/",
 		"https://100.64.0.1", "https://[fe80::1%25eth0]/", "https://0.0.0.0",
 	} {
-		if a := public.do(t, "POST", endpointsPath, `{"url":"`+url+`"}`); strings.Join(a.errorsOf(), ",") != "/url invalid" {
+		if a := public.do(t, "POST", endpointsPath,
+			`{"url":"`+url+`"}`); strings.Join(a.errorsOf(), ",") != "/url invalid" {
 			t.Errorf("%s: %d %s", url, a.status, a.raw)
 		}
 	}
-	if a := public.do(t, "POST", endpointsPath, `{"url":"https://shop.example:8443/hooks?a=b"}`); a.status != http.StatusCreated {
+	if a := public.do(t, "POST", endpointsPath,
+		`{"url":"https://shop.example:8443/hooks?a=b"}`); a.status != http.StatusCreated {
 		t.Errorf("%d %s", a.status, a.raw)
 	}
 	path := endpointsPath + "/" + s.do(t, "POST", endpointsPath, hookURL).text("endpoint_id")
@@ -178,7 +188,8 @@ func TestEvents_TellRefundsToWhoeverHasAnEndpoint(t *testing.T) {
 	s.registered(t, "A")
 	refund := func(id string) {
 		t.Helper()
-		if a := s.do(t, "POST", "/v1/refunds", `{"operation_id":"`+id+`","order_id":"A","amount_cents":1,"metadata":{"a":"b"}}`); a.status != 201 {
+		if a := s.do(t, "POST", "/v1/refunds",
+			`{"operation_id":"`+id+`","order_id":"A","amount_cents":1,"metadata":{"a":"b"}}`); a.status != 201 {
 			t.Fatalf("%d %s", a.status, a.raw)
 		}
 	}
@@ -190,12 +201,14 @@ func TestEvents_TellRefundsToWhoeverHasAnEndpoint(t *testing.T) {
 	refund("k2")
 	list := s.do(t, "GET", "/v1/events?limit=1", "")
 	rest := s.do(t, "GET", "/v1/events?cursor="+list.text("next_cursor"), "")
-	if ids := append(eventIDs(list), eventIDs(rest)...); !cmp.Equal(ids, []string{"k1", "k2"}) || rest.body["next_cursor"] != nil {
+	if ids := append(eventIDs(list), eventIDs(rest)...); !cmp.Equal(ids, []string{"k1", "k2"}) ||
+		rest.body["next_cursor"] != nil {
 		t.Errorf("%s\n%s", list.raw, rest.raw)
 	}
 	s.do(t, "DELETE", path, "")
 	refund("after")
-	if a := s.do(t, "GET", "/v1/events?cursor="+rest.text("resume_cursor"), ""); len(eventIDs(a)) != 0 || a.text("resume_cursor") != rest.text("resume_cursor") {
+	if a := s.do(t, "GET", "/v1/events?cursor="+rest.text("resume_cursor"), ""); len(eventIDs(a)) != 0 ||
+		a.text("resume_cursor") != rest.text("resume_cursor") {
 		t.Error(a.raw)
 	}
 	if a := s.do(t, "GET", "/v1/events?type=refund.failed", ""); len(eventIDs(a)) != 0 {
@@ -227,7 +240,8 @@ func TestEvents_AreSentAgainByRequest(t *testing.T) {
 	event := s.do(t, "GET", "/v1/events", "").body["data"].([]any)[0].(map[string]any)["event_id"].(string)
 	for body, want := range map[string]float64{``: 1, `{}`: 1, `{"endpoint_id":"` + first + `"}`: 1} {
 		a := s.do(t, "POST", "/v1/events/"+event+"/redeliver", body)
-		if a.status != http.StatusAccepted || a.body["count"] != want || a.body["data"].([]any)[0].(map[string]any)["state"] != "queued" {
+		if a.status != http.StatusAccepted || a.body["count"] != want ||
+			a.body["data"].([]any)[0].(map[string]any)["state"] != "queued" {
 			t.Errorf("%s: %d %s", body, a.status, a.raw)
 		}
 	}
@@ -240,7 +254,8 @@ func TestEvents_AreSentAgainByRequest(t *testing.T) {
 			t.Errorf("%s: %d %s", path, a.status, a.raw)
 		}
 	}
-	if a := s.do(t, "POST", "/v1/events/"+event+"/redeliver", `{"endpoint_id":"0198c0de-7c1f-7b5e-9c7e-3a4f7d1f0a33"}`); a.text("code") != "not_found" {
+	if a := s.do(t, "POST", "/v1/events/"+event+"/redeliver",
+		`{"endpoint_id":"0198c0de-7c1f-7b5e-9c7e-3a4f7d1f0a33"}`); a.text("code") != "not_found" {
 		t.Errorf("%d %s", a.status, a.raw)
 	}
 	if a := s.do(t, "GET", endpointsPath+"/"+first+"/deliveries?state=queued", ""); len(a.body["data"].([]any)) != 1 {
@@ -267,8 +282,10 @@ func TestWebhooks_OfAnotherTenantAreUnknown(t *testing.T) {
 	event := events.body["data"].([]any)[0].(map[string]any)["event_id"].(string)
 	own := s.do(t, "POST", endpointsPath, hookURL, other).text("endpoint_id")
 	for _, r := range [][3]string{
-		{"GET", endpointsPath + "/" + id}, {"DELETE", endpointsPath + "/" + id}, {"POST", endpointsPath + "/" + id + "/disable"},
-		{"POST", endpointsPath + "/" + id + "/enable"}, {"POST", endpointsPath + "/" + id + "/rotate"}, {"GET", endpointsPath + "/" + id + "/deliveries"},
+		{"GET", endpointsPath + "/" + id}, {"DELETE", endpointsPath + "/" + id}, {"POST", endpointsPath + "/" + id +
+			"/disable"},
+		{"POST", endpointsPath + "/" + id + "/enable"}, {"POST", endpointsPath + "/" + id + "/rotate"}, {"GET",
+			endpointsPath + "/" + id + "/deliveries"},
 		{"GET", "/v1/events/" + event}, {"POST", "/v1/events/" + event + "/redeliver"},
 		{"POST", "/v1/events/" + event + "/redeliver", `{"endpoint_id":"` + own + `"}`},
 	} {
@@ -276,10 +293,12 @@ func TestWebhooks_OfAnotherTenantAreUnknown(t *testing.T) {
 			t.Errorf("%v: %d %s", r, a.status, a.raw)
 		}
 	}
-	if a := s.do(t, "GET", "/v1/events?cursor="+events.text("resume_cursor"), "", other); a.text("code") != "invalid_request" {
+	if a := s.do(t, "GET", "/v1/events?cursor="+events.text("resume_cursor"),
+		"", other); a.text("code") != "invalid_request" {
 		t.Errorf("another tenant's cursor: %d %s", a.status, a.raw)
 	}
-	if a := s.do(t, "POST", "/v1/events/"+event+"/redeliver", `{"endpoint_id":"`+own+`"}`); a.text("code") != "not_found" {
+	if a := s.do(t, "POST", "/v1/events/"+event+"/redeliver",
+		`{"endpoint_id":"`+own+`"}`); a.text("code") != "not_found" {
 		t.Errorf("another tenant's endpoint: %d %s", a.status, a.raw)
 	}
 	if a := s.do(t, "GET", "/v1/events", "", other); len(eventIDs(a)) != 0 || strings.Contains(a.raw, "k1") {
@@ -289,16 +308,19 @@ func TestWebhooks_OfAnotherTenantAreUnknown(t *testing.T) {
 
 func TestWebhookBody_LeavesOutWhatIsTooLong(t *testing.T) {
 	t.Parallel()
-	e := webhooks.Event{ID: "e", Type: webhooks.RefundFailed, Operation: operations.Operation{State: operations.StateFailed, Metadata: map[string]string{}}}
+	e := webhooks.Event{ID: "e", Type: webhooks.RefundFailed,
+		Operation: operations.Operation{State: operations.StateFailed, Metadata: map[string]string{}}}
 	for i := range maxMetadataPairs {
 		e.Operation.Metadata[fmt.Sprint(i)] = strings.Repeat("\u202e", maxMetadataValue) // each is told as \u202e
 	}
 	raw, err := WebhookBody(e)
-	if err != nil || len(raw) > maxBody || !strings.Contains(string(raw), `"truncated":true`) || !strings.Contains(string(raw), `"metadata":{}`) {
+	if err != nil || len(raw) > maxBody || !strings.Contains(string(raw), `"truncated":true`) ||
+		!strings.Contains(string(raw), `"metadata":{}`) {
 		t.Errorf("%d bytes, %v: %.300s", len(raw), err, raw)
 	}
 	e.Operation.Metadata = map[string]string{"a": "b"}
-	if raw, err := WebhookBody(e); err != nil || !strings.Contains(string(raw), `"truncated":false`) || !strings.Contains(string(raw), `"a":"b"`) {
+	if raw, err := WebhookBody(e); err != nil || !strings.Contains(string(raw), `"truncated":false`) ||
+		!strings.Contains(string(raw), `"a":"b"`) {
 		t.Errorf("%v: %s", err, raw)
 	}
 }

@@ -79,7 +79,8 @@ func TestRequests_NameTheRowsThatSQLMade(t *testing.T) {
 					}
 					table := map[bool]string{true: "refund_authorizations", false: "refund_operations"}[kind.moves()]
 					var n int
-					err := db.Owner.QueryRow(t.Context(), `SELECT count(*) FROM `+table+` JOIN orders USING (tenant_id, order_id)
+					err := db.Owner.QueryRow(t.Context(), `SELECT count(*) FROM `+table+`
+						JOIN orders USING (tenant_id, order_id)
 						WHERE tenant_id = $1 AND operation_id = $2 AND order_id = $3`,
 						tenant, string(requests[0].operation), string(requests[0].order)).Scan(&n)
 					if err != nil || n != 1 {
@@ -99,12 +100,15 @@ func claiming(t *testing.T, db *testdb.DB, status int, problem string, rows bool
 		operation := member(body, "operation_id")
 		if rows {
 			_, err := db.Owner.Exec(r.Context(), `WITH claimed AS (
-					INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
+					INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id,
+						amount_cents, currency,
 						state, settled_at)
-					VALUES ($1, $2, encode(sha256(convert_to('{"amount_cents": 100, "order_id": "' || $3 || '"}', 'UTF8')), 'hex'),
+					VALUES ($1, $2, encode(sha256(convert_to('{"amount_cents": 100, "order_id": "' || $3 || '"}',
+						'UTF8')), 'hex'),
 						gen_random_uuid(), $3, 100, 'EUR', 'succeeded', now())
 				), posted AS (
-					INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents,
+					INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
+						amount_cents,
 						currency)
 					VALUES ($1, $2, 1, 'refund', 'merchant', 'customer', 100, 'EUR')
 				) UPDATE orders SET refunded_cents = refunded_cents + 100 WHERE tenant_id = $1 AND order_id = $3`,

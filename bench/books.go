@@ -48,7 +48,8 @@ func (b *books) orders(p pool) int64 {
 
 // fill makes the orders and the executed refunds.
 func (b *books) fill(ctx context.Context) error {
-	if err := b.pool.QueryRow(ctx, `SELECT rolsuper FROM pg_roles WHERE rolname = current_user`).Scan(&b.spare); err != nil {
+	if err := b.pool.QueryRow(ctx,
+		`SELECT rolsuper FROM pg_roles WHERE rolname = current_user`).Scan(&b.spare); err != nil {
 		return err
 	}
 	done := b.keys[poolExecuted]
@@ -69,14 +70,17 @@ func (b *books) fill(ctx context.Context) error {
 	}
 	operations := fmt.Sprintf(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id,
 			amount_cents, currency, state, settled_at)
-		SELECT $1, operation_id, encode(sha256(convert_to('{"amount_cents": %d, "order_id": "' || order_id || '"}', 'UTF8')),
+		SELECT $1, operation_id, encode(sha256(convert_to('{"amount_cents": %d, "order_id": "' || order_id || '"}',
+			'UTF8')),
 			'hex'),
 			gen_random_uuid(), order_id, %d, 'EUR', 'succeeded', now()
 		FROM (SELECT %s AS operation_id, %s AS order_id FROM generate_series($2::bigint, $3::bigint) AS n) AS made`,
 		amountCents, amountCents, done.idSQL(), done.orderSQL(b.scale.Orders))
-	transfers := fmt.Sprintf(`INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
+	transfers := fmt.Sprintf(`INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account,
+		credit_account,
 			amount_cents, currency)
-		SELECT $1, %s, 1, 'refund', 'merchant', 'customer', %d, 'EUR' FROM generate_series($2::bigint, $3::bigint) AS n`,
+		SELECT $1, %s, 1, 'refund', 'merchant', 'customer', %d, 'EUR'
+			FROM generate_series($2::bigint, $3::bigint) AS n`,
 		done.idSQL(), amountCents)
 	if err := b.insert(ctx, "executed refunds", 0, b.scale.Executed, operations, transfers); err != nil {
 		return err
@@ -98,7 +102,8 @@ func (b *books) approve(ctx context.Context, kind Kind, more int64) error {
 		return err
 	}
 	from, to := k.ready, max(k.ready, k.next.Load()+more)
-	sql := fmt.Sprintf(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency,
+	sql := fmt.Sprintf(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents,
+		currency,
 			approved_by)
 		SELECT $1, %s, 'case-' || n, %s, %d, 'EUR', 'bench' FROM generate_series($2::bigint, $3::bigint) AS n`,
 		k.idSQL(), k.orderSQL(b.orders(k.pool)), amountCents)

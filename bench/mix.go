@@ -12,9 +12,10 @@ type Kind string
 
 // The kinds of request.
 const (
-	KindNew       Kind = "new"       // an approved refund, each on another order: 201
-	KindHot       Kind = "hot"       // an approved refund, all on one order: 201
-	KindSimulator Kind = "simulator" // an approved refund of an order at the simulated provider: 201, or 202 while it is unknown
+	KindNew Kind = "new" // an approved refund, each on another order: 201
+	KindHot Kind = "hot" // an approved refund, all on one order: 201
+	// an approved refund of an order at the simulated provider: 201, or 202 while it is unknown
+	KindSimulator Kind = "simulator"
 	KindReplay    Kind = "replays"   // an executed refund once more: 200
 	KindConflict  Kind = "conflicts" // another refund under an executed one's id: 422
 )
@@ -69,7 +70,8 @@ func ParseMix(text string) (Mix, error) {
 			p.weight, err = strconv.Atoi(digits)
 		}
 		if err != nil || p.weight < 1 || p.weight > 1000 || !slices.Contains(Kinds(), p.kind) {
-			return Mix{}, fmt.Errorf("%q is no mix: a kind (%s), or several with weights such as new=80+replays=20", text,
+			return Mix{}, fmt.Errorf("%q is no mix: a kind (%s), or several with weights such as new=80+replays=20",
+				text,
 				kindNames())
 		}
 		m.parts = append(m.parts, p)

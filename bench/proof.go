@@ -74,7 +74,8 @@ func (b *books) compare(ctx context.Context, k *keys, from, to int64, p *Proof) 
 		}
 		rows, err := tx.Query(ctx, fmt.Sprintf(`
 			SELECT n FROM (SELECT n, %s AS id FROM generate_series($2::bigint, $3::bigint) AS n) AS sent
-			JOIN refund_operations o ON o.tenant_id = $1 AND o.operation_id = sent.id COLLATE "C" AND o.state <> 'revoked'`,
+			JOIN refund_operations o ON o.tenant_id = $1 AND o.operation_id = sent.id COLLATE "C"
+				AND o.state <> 'revoked'`,
 			k.idSQL()), b.tenant, from, to-1)
 		if err != nil {
 			return err

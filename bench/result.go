@@ -22,9 +22,10 @@ type Result struct {
 	Latency     *Histogram       // of Answered; of an open loop from when the request was to be sent
 	ShedLatency *Histogram       // of Shed, from when the request was sent
 	Other       map[string]int64 // anything else, by status and code or by error, warm-up included
-	Late        time.Duration    // the longest that a request of an open loop waited for a free connection; its latency includes it
-	Cost        Cost
-	Memory      int64 // bytes that the service held at the end, resident; 0 where nobody can tell
+	// the longest that a request of an open loop waited for a free connection; its latency includes it
+	Late   time.Duration
+	Cost   Cost
+	Memory int64 // bytes that the service held at the end, resident; 0 where nobody can tell
 }
 
 // PerSecond is the rate of answers as they are to be.
@@ -135,7 +136,8 @@ func Print(w io.Writer, summaries []Summary) error {
 			s.Target, s.Mix, load, s.Median, s.Min, s.Max,
 			millis(s.Latency, 0.5), millis(s.Latency, 0.9), millis(s.Latency, 0.99), millis(s.Latency, 0.999),
 			micros(s.PerAnswer(s.Cost.Service)), micros(s.PerAnswer(s.Cost.Postgres)), micros(s.PerAnswer(s.Cost.Provider)),
-			micros(s.PerAnswer(s.Cost.Generator)), s.Cost.WALBytes/max(s.Answered, 1), mebibytes(s.Memory), s.ShedPerSecond,
+			micros(s.PerAnswer(s.Cost.Generator)), s.Cost.WALBytes/max(s.Answered,
+				1), mebibytes(s.Memory), s.ShedPerSecond,
 			millis(s.Shedding, 0.99), share(s))
 	}
 	if err := out.Flush(); err != nil {

@@ -160,7 +160,8 @@ func (r *run) requests() []request {
 		before, between := `{"operation_id":"`, `","order_id":"`
 		after := `","amount_cents":` + strconv.Itoa(cents) + `}`
 		length := len(before) + idLength + len(between) + orderLength + len(after)
-		head := "POST /v1/refunds HTTP/1.1\r\nHost: " + r.at.host + "\r\nAuthorization: Bearer " + r.bench.config.Secret +
+		head := "POST /v1/refunds HTTP/1.1\r\nHost: " + r.at.host + "\r\nAuthorization: Bearer " +
+			r.bench.config.Secret +
 			"\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(length) + "\r\n\r\n"
 		raw := make([]byte, len(head)+length)
 		at := copy(raw, head+before)

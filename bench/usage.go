@@ -99,7 +99,8 @@ func (c Cost) Add(o Cost) Cost {
 		return a + b
 	}
 	return Cost{
-		sum(c.Service, o.Service), sum(c.Provider, o.Provider), sum(c.Postgres, o.Postgres), sum(c.Generator, o.Generator),
+		sum(c.Service, o.Service), sum(c.Provider, o.Provider), sum(c.Postgres, o.Postgres), sum(c.Generator,
+			o.Generator),
 		sum(c.Others, o.Others), c.WALBytes + o.WALBytes,
 	}
 }
@@ -171,7 +172,8 @@ func OfProcess(pid int) func(context.Context) (Used, error) {
 // OfMetrics reads what the process behind an admin address tells of itself in its metrics.
 func OfMetrics(adminURL string) func(context.Context) (Used, error) {
 	return func(ctx context.Context) (Used, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(adminURL, "/")+"/metrics", nil)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet,
+			strings.TrimSuffix(adminURL, "/")+"/metrics", nil)
 		if err != nil {
 			return Used{}, err
 		}

@@ -8,8 +8,8 @@ import (
 	"refundd/client"
 )
 
-// explain says what would become of a line if it were sent now, each line by itself: it reads the approval, the refund and the
-// order, and stores nothing.
+// explain says what would become of a line if it were sent now, each line by itself: it reads the approval, the refund
+// and the order, and stores nothing.
 func (c Config) explain(ctx context.Context, l Line) (Result, error) {
 	q := l.Request
 	approval, err := c.approval(ctx, l)
@@ -36,13 +36,15 @@ func (c Config) explain(ctx context.Context, l Line) (Result, error) {
 // foreseen is what a line would come to that nobody has asked for yet.
 func foreseen(l Line, order client.Order, approval *client.Authorization) Result {
 	q := l.Request
-	r := Result{Line: l, Status: StatusRefused, MoneyMoved: client.MoneyMovedNo, NextAction: client.ActionRequestAuthorization}
+	r := Result{Line: l, Status: StatusRefused, MoneyMoved: client.MoneyMovedNo,
+		NextAction: client.ActionRequestAuthorization}
 	switch {
 	case q.Currency != "" && q.Currency != order.Currency:
 		r.Code, r.Detail = "currency_mismatch", fmt.Sprintf("the order is in %s", order.Currency)
 		r.NextAction = client.ActionFixRequest
 	case approval != nil && (approval.OrderID != q.OrderID || approval.AmountCents != q.AmountCents):
-		r.Code, r.Detail = codeMismatch, fmt.Sprintf("approved is %d of order %s", approval.AmountCents, approval.OrderID)
+		r.Code, r.Detail = codeMismatch,
+			fmt.Sprintf("approved is %d of order %s", approval.AmountCents, approval.OrderID)
 	case approval != nil && approval.State != client.AuthorizationOpen:
 		r.Code, r.Detail = "authorization_"+string(approval.State), "the approval is "+string(approval.State)
 	case q.AmountCents > order.RefundableCents:
@@ -80,14 +82,15 @@ func (c Config) approval(ctx context.Context, l Line) (*client.Authorization, er
 	return &a, err
 }
 
-// otherCase reports whether a line names another case than the one that its operation was approved for. The service refunds an
-// approval whatever its case: whoever names a case has its line held against it before it is sent.
+// otherCase reports whether a line names another case than the one that its operation was approved for. The service
+// refunds an approval whatever its case: whoever names a case has its line held against it before it is sent.
 func otherCase(l Line, a client.Authorization) bool { return l.CaseID != "" && l.CaseID != a.CaseID }
 
 // ofOtherCase is such a line.
 func ofOtherCase(l Line, a client.Authorization) Result {
-	r := Result{Line: l, Status: StatusRefused, Code: codeMismatch, MoneyMoved: client.MoneyMovedNo, NextAction: client.ActionFixRequest,
-		Detail: fmt.Sprintf("operation %s is approved for case %s", a.OperationID, a.CaseID)}
+	r := Result{Line: l, Status: StatusRefused, Code: codeMismatch, MoneyMoved: client.MoneyMovedNo,
+		NextAction: client.ActionFixRequest,
+		Detail:     fmt.Sprintf("operation %s is approved for case %s", a.OperationID, a.CaseID)}
 	if a.Refund != nil {
 		r.MoneyMoved, r.RefundID = a.Refund.MoneyMoved, a.Refund.RefundID
 	}
@@ -99,7 +102,8 @@ func replayed(l Line, receipt client.Refund) Result {
 	r := Result{Line: l, MoneyMoved: receipt.MoneyMoved, RefundID: receipt.RefundID, NextAction: receipt.NextAction}
 	switch {
 	case receipt.OrderID != l.Request.OrderID || receipt.AmountCents != l.Request.AmountCents:
-		r.Status, r.Code, r.MoneyMoved, r.NextAction = StatusRefused, client.CodeConflict, client.MoneyMovedNo, client.ActionEscalate
+		r.Status, r.Code, r.MoneyMoved, r.NextAction = StatusRefused, client.CodeConflict, client.MoneyMovedNo,
+			client.ActionEscalate
 		r.Detail = fmt.Sprintf("it refunded %d of order %s", receipt.AmountCents, receipt.OrderID)
 	case receipt.State == client.StateSucceeded:
 		r.Status = StatusAlreadyProcessed

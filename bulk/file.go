@@ -53,9 +53,9 @@ type Lines struct {
 	have   int   // columns
 }
 
-// ReadLines reads the header of a file. Columns are separated by commas, or by semicolons where the header has no comma, and come
-// in any order; a byte order mark, blank lines and white space around values mean nothing. A column that is not known is refused:
-// it may be a known one that is misspelt.
+// ReadLines reads the header of a file. Columns are separated by commas, or by semicolons where the header has no
+// comma, and come in any order; a byte order mark, blank lines and white space around values mean nothing. A column
+// that is not known is refused: it may be a known one that is misspelt.
 func ReadLines(r io.Reader) (*Lines, error) {
 	in := bufio.NewReader(r)
 	if mark, err := in.Peek(3); err == nil && bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
@@ -71,7 +71,8 @@ func ReadLines(r io.Reader) (*Lines, error) {
 	}
 	header, err := l.record()
 	if err != nil {
-		return nil, fmt.Errorf("%w: it has no header: the first line names the columns %s", ErrFile, strings.Join(columns, ", "))
+		return nil, fmt.Errorf("%w: it has no header: the first line names the columns %s", ErrFile,
+			strings.Join(columns, ", "))
 	}
 	if first := strings.Join(header, ""); !utf8.ValidString(first) || strings.ContainsRune(first, 0) {
 		return nil, fmt.Errorf("%w: it is not UTF-8: save it as CSV in UTF-8", ErrFile)

@@ -32,7 +32,8 @@ func read(t *testing.T, text string) (lines []Line) {
 }
 
 func line(number int, operation, order string, cents int64) Line {
-	return Line{Number: number, Request: client.RefundRequest{OperationID: operation, OrderID: order, AmountCents: cents}}
+	return Line{Number: number,
+		Request: client.RefundRequest{OperationID: operation, OrderID: order, AmountCents: cents}}
 }
 
 func TestReadLines_TakesFilesAsPeopleHaveThem(t *testing.T) {
@@ -51,9 +52,11 @@ func TestReadLines_TakesFilesAsPeopleHaveThem(t *testing.T) {
 		"semicolons": {"operation_id;order_id;amount_cents\nop-1;A,1;1\n", []Line{line(2, "op-1", "A,1", 1)}},
 		"a quoted line break counts as a line": {
 			"operation_id,order_id,amount_cents,reason\nop-1,A-1,1,\"a\nb\"\nop-2,A-2,2,\n",
-			[]Line{{Number: 2, Request: client.RefundRequest{OperationID: "op-1", OrderID: "A-1", AmountCents: 1, Reason: "a\nb"}}, line(4, "op-2", "A-2", 2)}},
+			[]Line{{Number: 2, Request: client.RefundRequest{OperationID: "op-1", OrderID: "A-1", AmountCents: 1,
+				Reason: "a\nb"}}, line(4, "op-2", "A-2", 2)}},
 		"semicolons, with decimal commas in a text": {"operation_id;order_id;amount_cents;reason\nop-1;A-1;1;49,90 paid\n", []Line{
-			{Number: 2, Request: client.RefundRequest{OperationID: "op-1", OrderID: "A-1", AmountCents: 1, Reason: "49,90 paid"}}}},
+			{Number: 2, Request: client.RefundRequest{OperationID: "op-1", OrderID: "A-1", AmountCents: 1,
+				Reason: "49,90 paid"}}}},
 		"nothing but a header": {"operation_id,order_id,amount_cents\n", nil},
 	} {
 		if diff := cmp.Diff(c.want, read(t, c.text)); diff != "" {
@@ -92,7 +95,8 @@ func TestReadLines_RefusesAFileThatIsNone(t *testing.T) {
 		"operation_id,order_id,amount_cents,amount\n":   "column \"amount\"",
 		"operation_id,order_id,amount_cents,order_id\n": "order_id twice",
 	} {
-		if _, err := ReadLines(strings.NewReader(text)); !errors.Is(err, ErrFile) || !strings.Contains(err.Error(), says) {
+		if _, err := ReadLines(strings.NewReader(text)); !errors.Is(err, ErrFile) ||
+			!strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v does not say %q", text, err, says)
 		}
 	}
@@ -173,7 +177,8 @@ func TestResults_SkipWhatIsDone_AndCutOffWhatAKillHasTorn(t *testing.T) {
 		line Line
 		done bool
 	}{
-		{line(2, "op-1", "A", 1), true}, {line(2, "op-1", "A", 2), false}, {line(2, "op-9", "A", 1), false}, {line(3, "op-2", "A", 1), false},
+		{line(2, "op-1", "A", 1), true}, {line(2, "op-1", "A", 2), false}, {line(2, "op-9", "A", 1),
+			false}, {line(3, "op-2", "A", 1), false},
 		{line(4, "op-3", "A", 1), false}, {line(5, "op-4", "A", 1), false}, {line(99, "op-1", "A", 1), false},
 	} {
 		if got := r.Done(c.line); got != c.done {
@@ -197,7 +202,8 @@ func FuzzReadLines(f *testing.F) {
 				break
 			}
 			q := l.Request
-			if l.Number <= last || l.Fault == "" && (q.OperationID == "" || q.OrderID == "" || q.AmountCents < 1 || q.AmountCents > mostCents) {
+			if l.Number <= last || l.Fault == "" &&
+				(q.OperationID == "" || q.OrderID == "" || q.AmountCents < 1 || q.AmountCents > mostCents) {
 				t.Fatalf("%+v after line %d", l, last)
 			}
 			last = l.Number

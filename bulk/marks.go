@@ -8,11 +8,12 @@ import (
 	"os"
 )
 
-// perPage is how many marks are in memory at once. Lines are asked about in their order, and results were written nearly so.
+// perPage is how many marks are in memory at once. Lines are asked about in their order, and results were written
+// nearly so.
 const perPage = 8192
 
-// marks are numbers by line number, kept in a sparse file that ends with the process: neither a million lines nor a row that
-// names line two billion costs memory.
+// marks are numbers by line number, kept in a sparse file that ends with the process: neither a million lines nor a row
+// that names line two billion costs memory.
 type marks struct {
 	file  *os.File
 	page  int

@@ -55,8 +55,8 @@ func (r Result) Row() []string {
 	}
 }
 
-// Results is a file of results, to which rows are only ever added: of a line that was asked for again the last row counts. A row
-// that a kill has torn is cut off by who opens the file next.
+// Results is a file of results, to which rows are only ever added: of a line that was asked for again the last row
+// counts. A row that a kill has torn is cut off by who opens the file next.
 type Results struct {
 	file *os.File
 	lock *flock.Flock

@@ -83,8 +83,8 @@ func (s *Summary) add(status string, human bool) {
 // NewSummary returns one without lines.
 func NewSummary() *Summary { return &Summary{counts: map[string]int{}} }
 
-// Run asks for the refund of each line and counts in s, which may be read meanwhile. Lines that need a person are results, not
-// errors. An error tells that the run ended before the file.
+// Run asks for the refund of each line and counts in s, which may be read meanwhile. Lines that need a person are
+// results, not errors. An error tells that the run ended before the file.
 func Run(ctx context.Context, c Config, lines *Lines, s *Summary) error {
 	group, ctx := errgroup.WithContext(ctx)
 	work := make(chan Line)
@@ -170,7 +170,8 @@ func (c Config) result(ctx context.Context, l Line) (Result, error) {
 func (c Config) refund(ctx context.Context, l Line) (Result, error) {
 	q := l.Request
 	if l.CaseID != "" {
-		q.Metadata = map[string]string{"case_id": l.CaseID} // for who finds the refund of a tenant that requires no approvals
+		// for who finds the refund of a tenant that requires no approvals
+		q.Metadata = map[string]string{"case_id": l.CaseID}
 		approval, err := c.approval(ctx, l)
 		if err != nil {
 			return Result{}, err
@@ -197,9 +198,11 @@ func refused(l Line, e *client.Error) Result {
 }
 
 func notDone(l Line, e *client.Error) Result {
-	r := Result{Line: l, Status: StatusNotDone, MoneyMoved: client.MoneyMovedUnknown, NextAction: client.ActionRetrySameOperation}
+	r := Result{Line: l, Status: StatusNotDone, MoneyMoved: client.MoneyMovedUnknown,
+		NextAction: client.ActionRetrySameOperation}
 	if e != nil {
-		r.Code, r.MoneyMoved, r.NextAction, r.Ref, r.Detail = e.Code, e.MoneyMoved, e.NextAction, e.DiagnosticRef, e.Detail
+		r.Code, r.MoneyMoved, r.NextAction, r.Ref, r.Detail = e.Code, e.MoneyMoved, e.NextAction, e.DiagnosticRef,
+			e.Detail
 	}
 	return r
 }

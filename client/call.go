@@ -24,7 +24,8 @@ type call struct {
 // changes reports whether the request does more than read.
 func (q *call) changes() bool { return q.method != http.MethodGet }
 
-// missing reports whether a read was told that there is nothing: that is its answer, whatever may be sent for the operation then.
+// missing reports whether a read was told that there is nothing: that is its answer, whatever may be sent for the
+// operation then.
 func (q *call) missing(failed *failedAttempt) bool {
 	return !q.changes() && failed.Status == http.StatusNotFound
 }
@@ -51,8 +52,8 @@ func (c *Client) do(ctx context.Context, q *call) error {
 		again := failed.again && n < c.config.Attempts && !q.missing(failed)
 		switch {
 		case failed.lost() && q.find != nil:
-			// What it came to is asked for before it is sent again, and also where it is not: an answer may be all that is
-			// missing.
+			// What it came to is asked for before it is sent again, and also where it is not: an answer may be all that
+			// is missing.
 			if !c.budget.spend() {
 				return failed.Error
 			}

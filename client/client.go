@@ -96,7 +96,8 @@ func (c *Config) validate() error {
 		name string
 	}{
 		{c.Attempts < 0, "attempts"}, {c.Deadline < 0, "deadline"}, {c.AttemptTimeout < 0, "attempt timeout"},
-		{c.RetryBudget < 0, "retry budget"}, {c.RetryBurst < 0, "retry burst"}, {c.BreakerFailures < 0, "breaker failures"},
+		{c.RetryBudget < 0, "retry budget"}, {c.RetryBurst < 0, "retry burst"}, {c.BreakerFailures < 0,
+			"breaker failures"},
 		{c.BreakerOpen < 0, "breaker's open time"}, {c.WarnAt < 0, "warning utilization"},
 	} {
 		if negative.is {

@@ -13,8 +13,8 @@ var (
 	ErrFatal = errors.New("refused for good")
 	// ErrTransient reports that the call did nothing and that the same call may succeed later.
 	ErrTransient = errors.New("refused for now")
-	// ErrUnknown reports that nobody said what became of the operation. It may have been executed: look it up, or repeat
-	// the call with the same operation id. Never mint another one.
+	// ErrUnknown reports that nobody said what became of the operation. It may have been executed: look it up, or
+	// repeat the call with the same operation id. Never mint another one.
 	ErrUnknown = errors.New("outcome unknown")
 )
 
@@ -35,9 +35,10 @@ func (m MoneyMoved) known() bool {
 // Codes that the client itself gives; all others are the service's (openapi.yaml).
 const (
 	CodeServiceUnavailable = "service_unavailable" // no answer came, or the breaker is open
-	CodeUnexpectedAnswer   = "unexpected_answer"   // an answer that is not the service's: a proxy's page, a truncated body
-	CodeCanceled           = "canceled"            // the caller ended the call
-	CodeDeadlineExceeded   = "deadline_exceeded"   // the deadline passed before an answer came
+	// an answer that is not the service's: a proxy's page, a truncated body
+	CodeUnexpectedAnswer = "unexpected_answer"
+	CodeCanceled         = "canceled"          // the caller ended the call
+	CodeDeadlineExceeded = "deadline_exceeded" // the deadline passed before an answer came
 )
 
 // The service's codes that callers most often tell apart.

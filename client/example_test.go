@@ -51,7 +51,8 @@ func ExampleError() {
 		fmt.Println(err)
 		return
 	}
-	_, err = refunds.Refund(context.Background(), client.RefundRequest{OperationID: "K", OrderID: "A-1", AmountCents: 1})
+	_, err = refunds.Refund(context.Background(),
+		client.RefundRequest{OperationID: "K", OrderID: "A-1", AmountCents: 1})
 	var refused *client.Error
 	if errors.As(err, &refused) {
 		fmt.Println(refused.Code, refused.Status, "retryable:", refused.Retryable, "moved:", refused.MoneyMoved)

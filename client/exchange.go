@@ -122,7 +122,8 @@ func refused(q *call, res *http.Response, body []byte) *failedAttempt {
 	f.Code, f.Detail, f.MoneyMoved, f.NextAction = p.Code, p.Detail, p.MoneyMoved, p.NextAction
 	f.DiagnosticRef, f.FailureCode, f.Replayed, f.Fields = p.DiagnosticRef, p.FailureCode, p.Replayed, p.Errors
 	if !f.named && p.RetryAfterSeconds != nil && *p.RetryAfterSeconds >= 0 {
-		f.RetryAfter, f.named = time.Duration(min(*p.RetryAfterSeconds, int64(24*time.Hour/time.Second)))*time.Second, true
+		f.RetryAfter, f.named = time.Duration(min(*p.RetryAfterSeconds, int64(24*time.Hour/time.Second)))*time.Second,
+			true
 	}
 	return f
 }

@@ -89,7 +89,8 @@ func TestRefund_RetryAfterBeyondTheDeadline_ReturnsTheAnswerInHandAtOnce(t *test
 			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 			began := time.Now()
 			_, err := c.Refund(ctx, asked)
-			if e := onlyClass(t, err, client.ErrUnknown); e.Code != "overloaded" || e.RetryAfter != want || !e.Retryable {
+			if e := onlyClass(t, err, client.ErrUnknown); e.Code != "overloaded" || e.RetryAfter != want ||
+				!e.Retryable {
 				t.Errorf("%s: %+v", header, e)
 			}
 			if took := time.Since(began); took != 0 {

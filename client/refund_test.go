@@ -94,7 +94,8 @@ func TestRefund_RefusedForGood_IsNotSentAgain(t *testing.T) {
 		"a wait that is too long": {refuse(503, "provider_unavailable", true, "no",
 			map[string]string{"Retry-After": "61"}), client.ErrTransient},
 		"a wait until a date far away": {refuse(503, "provider_unavailable", true, "no",
-			map[string]string{"Retry-After": time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}), client.ErrTransient},
+			map[string]string{"Retry-After": time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}),
+			client.ErrTransient},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

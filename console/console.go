@@ -1,9 +1,10 @@
-// Package console is the page for the people who are paged: which refunds wait, what the provider shows, what happened in which
-// order, and the one decision to take.
+// Package console is the page for the people who are paged: which refunds wait, what the provider shows, what happened
+// in which order, and the one decision to take.
 //
-// Its promises: it has no power of its own, being a client of the public API with the key that its reader typed; it is files
-// alone, and keeps nothing on the server; nothing is loaded from elsewhere, no cookie is set, and the policy that each answer
-// carries lets a browser run nothing but these files. What of them others wrote stands in static/vendor with its licences.
+// Its promises: it has no power of its own, being a client of the public API with the key that its reader typed; it is
+// files alone, and keeps nothing on the server; nothing is loaded from elsewhere, no cookie is set, and the policy that
+// each answer carries lets a browser run nothing but these files. What of them others wrote stands in static/vendor
+// with its licences.
 package console
 
 import (
@@ -109,8 +110,8 @@ func (h handler) add(name string, content []byte) error {
 	return nil
 }
 
-// ServeHTTP answers one file. It is asked for anew each time, so that a page never mixes two versions; what the browser has
-// already is not sent again.
+// ServeHTTP answers one file. It is asked for anew each time, so that a page never mixes two versions; what the browser
+// has already is not sent again.
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head := w.Header()
 	head.Set("Content-Security-Policy", policy)

@@ -66,21 +66,25 @@ func TestConsole_EveryAnswerCarriesThePolicy(t *testing.T) {
 		}
 		h := answer.Header
 		policy := h.Get("Content-Security-Policy")
-		for _, part := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"} {
+		for _, part := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'",
+			"base-uri 'none'", "form-action 'none'"} {
 			if !strings.Contains(policy, part) {
 				t.Errorf("%s: the policy %q lacks %s", path, policy, part)
 			}
 		}
-		if strings.Contains(policy, "unsafe") || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != "no-cache" || h.Get("Set-Cookie") != "" {
+		if strings.Contains(policy, "unsafe") || h.Get("X-Content-Type-Options") != "nosniff" ||
+			h.Get("Cache-Control") != "no-cache" || h.Get("Set-Cookie") != "" {
 			t.Errorf("%s: %v", path, h)
 		}
 	}
 	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions} {
-		if answer, _ := ask(t, s, method, "/console/"); answer.StatusCode != http.StatusMethodNotAllowed || answer.Header.Get("Allow") != "GET, HEAD" {
+		if answer, _ := ask(t, s, method, "/console/"); answer.StatusCode != http.StatusMethodNotAllowed ||
+			answer.Header.Get("Allow") != "GET, HEAD" {
 			t.Errorf("%s: %d", method, answer.StatusCode)
 		}
 	}
-	if answer, body := ask(t, s, http.MethodHead, "/console/"); answer.StatusCode != 200 || len(body) != 0 || answer.ContentLength < 100 {
+	if answer, body := ask(t, s, http.MethodHead, "/console/"); answer.StatusCode != 200 || len(body) != 0 ||
+		answer.ContentLength < 100 {
 		t.Errorf("HEAD: %d, %d of %d bytes", answer.StatusCode, len(body), answer.ContentLength)
 	}
 	if answer, _ := ask(t, s, http.MethodGet, "/console"); answer.Header.Get("Location") != "/console/" {
@@ -100,20 +104,25 @@ func TestConsole_CompressesAndSendsNothingTwice(t *testing.T) {
 	if same, err := io.ReadAll(r); err != nil || !bytes.Equal(same, plain) || len(body) > len(plain)/2 {
 		t.Errorf("%d bytes of %d, %v", len(body), len(plain), err)
 	}
-	if _, body := ask(t, s, http.MethodGet, "/console/app.js", "Accept-Encoding", "gzip;q=0"); !bytes.Equal(body, plain) {
+	if _, body := ask(t, s, http.MethodGet, "/console/app.js", "Accept-Encoding",
+		"gzip;q=0"); !bytes.Equal(body, plain) {
 		t.Error("compressed for who does not take it")
 	}
 	tag := zipped.Header.Get("ETag")
-	again, body := ask(t, s, http.MethodGet, "/console/app.js", "Accept-Encoding", "gzip", "If-None-Match", `"other", W/`+tag)
-	if again.StatusCode != http.StatusNotModified || len(body) != 0 || again.Header.Get("Content-Security-Policy") == "" {
+	again, body := ask(t, s, http.MethodGet, "/console/app.js", "Accept-Encoding", "gzip", "If-None-Match",
+		`"other", W/`+tag)
+	if again.StatusCode != http.StatusNotModified || len(body) != 0 ||
+		again.Header.Get("Content-Security-Policy") == "" {
 		t.Errorf("again: %d, %d bytes", again.StatusCode, len(body))
 	}
-	if other, _ := ask(t, s, http.MethodGet, "/console/app.js", "If-None-Match", tag); other.StatusCode != http.StatusOK {
+	if other, _ := ask(t, s, http.MethodGet, "/console/app.js",
+		"If-None-Match", tag); other.StatusCode != http.StatusOK {
 		t.Errorf("the tag of another encoding: %d", other.StatusCode)
 	}
 }
 
-// foreign is an address that leads elsewhere; elsewhere is what loads one. inline is a script or a style within the page.
+// foreign is an address that leads elsewhere; elsewhere is what loads one. inline is a script or a style within the
+// page.
 var (
 	elsewhere = regexp.MustCompile(`(?i)(src|href)="(https?:)?//|import\(?\s*['"]https?:|url\(\s*['"]?(https?:)?//`)
 	inline    = regexp.MustCompile(`(?i)<script(\s[^>]*)?>[^<]|<style|\sstyle=|\son[a-z]+="|srcset|dangerouslySetInnerHTML|innerHTML`)

@@ -50,7 +50,8 @@ func (c *Collector) read(ctx context.Context) []queued {
 	var found []queued
 	err := pgtx.Glimpse(ctx, c.pool, func(b *pgx.Batch) {
 		b.Queue(`
-			SELECT queue, count(*)::float8 AS open, (count(*) FILTER (WHERE due_at < clock_timestamp()))::float8 AS overdue
+			SELECT queue, count(*)::float8 AS open,
+				(count(*) FILTER (WHERE due_at < clock_timestamp()))::float8 AS overdue
 			FROM escalations WHERE state = 'open' GROUP BY queue`).Query(func(rows pgx.Rows) (err error) {
 			found, err = pgx.CollectRows(rows, pgx.RowToStructByName[queued])
 			return err

@@ -18,8 +18,8 @@ import (
 var (
 	// ErrNotFound reports an escalation that the tenant does not have.
 	ErrNotFound = errors.New("escalation not found")
-	// ErrNotApprovable reports an escalation that this decision does not fit: it is no request, it is decided otherwise,
-	// the order cannot cover it any more, or the approver is the requester.
+	// ErrNotApprovable reports an escalation that this decision does not fit: it is no request, it is decided
+	// otherwise, the order cannot cover it any more, or the approver is the requester.
 	ErrNotApprovable = errors.New("escalation not approvable")
 )
 
@@ -141,7 +141,8 @@ func one(found []Escalation, err error) (Escalation, error) {
 // open stores a new escalation, or returns the one that says the same already, and reports whether it is new.
 func (d *Desk) open(ctx context.Context, tx pgx.Tx, p *Policy, e Escalation) (Escalation, bool, error) {
 	opened, err := collect(tx.Query(ctx, `
-		INSERT INTO escalations AS e (tenant_id, escalation_id, subject, trigger, queue, case_id, order_id, amount_cents,
+		INSERT INTO escalations AS e (tenant_id, escalation_id, subject, trigger, queue, case_id, order_id,
+			amount_cents,
 			currency, reason_code, operation_id, rule, policy_version, summary, evidence, opened_by, due_at)
 		SELECT $1, $2::text::uuid, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, `+evidence+`, $16,
 			clock_timestamp() + $17::interval
@@ -205,7 +206,8 @@ func (d *Desk) openOperation(b *pgx.Batch, ev operations.Event) error {
 		return err
 	}
 	b.Queue(`
-		INSERT INTO escalations (tenant_id, escalation_id, subject, trigger, queue, case_id, order_id, amount_cents, currency,
+		INSERT INTO escalations (tenant_id, escalation_id, subject, trigger, queue, case_id, order_id, amount_cents,
+			currency,
 			operation_id, policy_version, evidence, opened_by, due_at)
 		SELECT o.tenant_id, $3::text::uuid, 'operation', $4, $5, a.case_id, o.order_id, o.amount_cents, o.currency,
 			o.operation_id, $6,

@@ -134,13 +134,14 @@ func TestDecide_AnApproval_IsMintedOnceAndToldAgain(t *testing.T) {
 	}
 }
 
-// The rule that fired and the version that it is of stand in the row and in the log, approved or not; a case asks for an order
-// once, by constraint.
+// The rule that fired and the version that it is of stand in the row and in the log, approved or not; a case asks for
+// an order once, by constraint.
 func TestDecide_TheRuleThatFired_IsStoredAndLogged(t *testing.T) {
 	b := newBundle(t)
 	var log bytes.Buffer
 	policy := readPolicy(t)
-	desk, err := escalations.New(escalations.Config{Pool: b.db.Pool, Policy: policy, Logger: slog.New(slog.NewJSONHandler(&log, nil))})
+	desk, err := escalations.New(escalations.Config{Pool: b.db.Pool, Policy: policy,
+		Logger: slog.New(slog.NewJSONHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,19 +154,23 @@ func TestDecide_TheRuleThatFired_IsStoredAndLogged(t *testing.T) {
 		if _, err := desk.Decide(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
-		if n := b.count(`SELECT count(*) FROM refund_requests WHERE case_id = $1 AND rule = $2 AND coalesce(trigger, '') = $3
+		if n := b.count(`SELECT count(*) FROM refund_requests WHERE case_id = $1 AND rule = $2
+			AND coalesce(trigger, '') = $3
 			AND policy_version = 'test-1' AND facts->>'reason_code' = 'damaged'`, r.CaseID, c.rule, c.trigger); n != 1 {
 			t.Errorf("%d: %d rows tell the rule", c.cents, n)
 		}
-		for _, word := range []string{`"rule":"` + c.rule + `"`, `"trigger":"` + c.trigger + `"`, `"policy_version":"test-1"`} {
+		for _, word := range []string{`"rule":"` + c.rule + `"`, `"trigger":"` + c.trigger + `"`,
+			`"policy_version":"test-1"`} {
 			if !strings.Contains(log.String(), word) {
 				t.Errorf("%d: the log lacks %s: %s", c.cents, word, log.String())
 			}
 		}
 	}
-	_, err = b.db.Owner.Exec(t.Context(), `INSERT INTO refund_requests (tenant_id, case_id, order_id, amount_cents, currency, reason_code, facts,
+	_, err = b.db.Owner.Exec(t.Context(), `INSERT INTO refund_requests (tenant_id, case_id, order_id, amount_cents,
+		currency, reason_code, facts,
 			decision, policy_version, operation_id, requested_by)
-		SELECT tenant_id, case_id, order_id, 1, currency, reason_code, facts, decision, policy_version, 'another', requested_by
+		SELECT tenant_id, case_id, order_id, 1, currency, reason_code, facts, decision, policy_version, 'another',
+			requested_by
 		FROM refund_requests WHERE case_id = 'C4000'`)
 	var refused *pgconn.PgError
 	if !errors.As(err, &refused) || refused.ConstraintName != "refund_requests_pkey" {
@@ -355,7 +360,8 @@ func TestApprove_ManyAtOnce_EndInOneDecision(t *testing.T) {
 		minted := b.count(`SELECT count(*) FROM refund_authorizations`) - before
 		if e.State == escalations.StateApproved && (minted != 1 || ends[0].Load() != 4 || ends[1].Load() != 0) ||
 			e.State == escalations.StateDeclined && (minted != 0 || ends[1].Load() != 2 || ends[0].Load() != 0) {
-			t.Errorf("%s: %d minted, %d approved, %d declined, %d refused", e.State, minted, ends[0].Load(), ends[1].Load(),
+			t.Errorf("%s: %d minted, %d approved, %d declined, %d refused", e.State, minted, ends[0].Load(),
+				ends[1].Load(),
 				ends[2].Load())
 		}
 		if e.State == escalations.StateDeclined {
@@ -401,7 +407,8 @@ func TestApprove_WhatIsNotApprovable(t *testing.T) {
 		t.Error(err)
 	}
 	for _, v := range []escalations.Verdict{
-		verdict("00000000-0000-0000-0000-000000000000", "key-ann"), {TenantID: "other", EscalationID: own, KeyID: "key"},
+		verdict("00000000-0000-0000-0000-000000000000", "key-ann"), {TenantID: "other", EscalationID: own,
+			KeyID: "key"},
 	} {
 		if _, err := b.Approve(t.Context(), v); !errors.Is(err, escalations.ErrNotFound) {
 			t.Errorf("%+v: %v", v, err)
@@ -517,7 +524,8 @@ func TestList_PagesAreWholeAndTenantsApart(t *testing.T) {
 		t.Errorf("%+v, %v", found, err)
 	}
 	page.Cursor = "x"
-	if _, _, err := b.List(t.Context(), tenant, escalations.Filter{}, page); !errors.Is(err, operations.ErrInvalidCursor) {
+	if _, _, err := b.List(t.Context(), tenant, escalations.Filter{}, page); !errors.Is(err,
+		operations.ErrInvalidCursor) {
 		t.Errorf("a cursor that was never handed out: %v", err)
 	}
 }
@@ -529,7 +537,8 @@ func TestList_AsCasesAreDue(t *testing.T) {
 		b.want(asks(fmt.Sprint("C", i), "O0", 9000), "beyond_limit")
 	}
 	// The later it was opened, the earlier it is due; two are due at once.
-	b.exec(`UPDATE escalations SET due_at = '2026-01-09Z'::timestamptz - least(right(case_id, 1)::int, 5) * interval '1 day'`)
+	b.exec(`UPDATE escalations SET due_at = '2026-01-09Z'::timestamptz - least(right(case_id, 1)::int,
+		5) * interval '1 day'`)
 	open := escalations.StateOpen
 	page, seen := operations.Page{Limit: 2}, []string{}
 	for range 10 {

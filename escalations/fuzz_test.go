@@ -23,7 +23,8 @@ func FuzzReadPolicy(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if faults := p.faults(); len(faults) > 0 || p.Version == "" || p.Queues[p.HumanQueue] <= 0 || p.Queues[p.DefaultQueue] <= 0 {
+		if faults := p.faults(); len(faults) > 0 || p.Version == "" || p.Queues[p.HumanQueue] <= 0 ||
+			p.Queues[p.DefaultQueue] <= 0 {
 			t.Fatalf("taken, with %v: %+v", faults, p)
 		}
 		again, err := ReadPolicy(bytes.NewReader(text))

@@ -130,9 +130,11 @@ func TestDecide_TheOrderOfRules(t *testing.T) {
 		{Trigger(CategoryHarassment), func(f *Facts) { f.Categories = append(f.Categories, CategoryHarassment) }},
 		{Trigger(CategoryLegalOrRegulatory),
 			func(f *Facts) { f.Categories = append(f.Categories, CategoryLegalOrRegulatory) }},
-		{Trigger(CategoryFraudAllegation), func(f *Facts) { f.Categories = append(f.Categories, CategoryFraudAllegation) }},
+		{Trigger(CategoryFraudAllegation),
+			func(f *Facts) { f.Categories = append(f.Categories, CategoryFraudAllegation) }},
 		{Trigger(CategorySelfHarm), func(f *Facts) { f.Categories = append(f.Categories, CategorySelfHarm) }},
-		{Trigger(CategoryViolenceThreat), func(f *Facts) { f.Categories = append(f.Categories, CategoryViolenceThreat) }},
+		{Trigger(CategoryViolenceThreat),
+			func(f *Facts) { f.Categories = append(f.Categories, CategoryViolenceThreat) }},
 		{TriggerAskedForHuman, func(f *Facts) { f.AskedForHuman = true }},
 	}
 	f := good
@@ -173,7 +175,8 @@ func TestDecide_Properties(t *testing.T) {
 			t.Fatalf("an explicit wish for a person came second: %+v", d)
 		case !f.AskedForHuman && len(f.Categories) > 0 && p.Categories[Category(d.Trigger)] != d.Queue:
 			t.Fatalf("a category is not in its own queue: %+v", d)
-		case d.Approved && (f.AmountCents > 5000 || f.AmountCents+f.CaseCents > 6000 || f.AmountCents+f.OrderCents > 8000 ||
+		case d.Approved && (f.AmountCents > 5000 || f.AmountCents+f.CaseCents > 6000 ||
+			f.AmountCents+f.OrderCents > 8000 ||
 			f.AmountCents > f.Refundable || f.OpenOperations > 0 || f.Repeated || f.CaseMixed):
 			t.Fatalf("approved beyond the authority: %+v", d)
 		}

@@ -42,7 +42,8 @@ func (d *Desk) HandOver(ctx context.Context, h Handoff) (Escalation, bool, error
 	})
 	if err == nil && isNew {
 		d.log.Info("case handed over", slog.String("tenant_id", h.TenantID), slog.String("case_id", h.CaseID),
-			slog.String("trigger", string(h.Trigger)), slog.String("queue", e.Queue), slog.String("escalation_id", e.ID))
+			slog.String("trigger", string(h.Trigger)), slog.String("queue", e.Queue),
+			slog.String("escalation_id", e.ID))
 	}
 	return e, isNew, err
 }
@@ -99,7 +100,8 @@ func (d *Desk) close(ctx context.Context, v Verdict, to State,
 		}
 		var order lockedOrder // of a case without one, or with one that does not exist, nothing
 		if seen.OrderID != nil {
-			if order, err = lockOrder(ctx, tx, v.TenantID, *seen.OrderID); err != nil && !errors.Is(err, operations.ErrOrderNotFound) {
+			if order, err = lockOrder(ctx, tx, v.TenantID, *seen.OrderID); err != nil &&
+				!errors.Is(err, operations.ErrOrderNotFound) {
 				return seen, err
 			}
 		}
@@ -142,7 +144,8 @@ func end(ctx context.Context, tx pgx.Tx, v Verdict, to State, operationID *strin
 func (d *Desk) Take(ctx context.Context, v Verdict, owner string) (Escalation, error) {
 	return pgtx.InTx(ctx, d.pool, func(tx *pgtx.Tx) (Escalation, error) {
 		e, err := one(collect(tx.Query(ctx, `UPDATE escalations e SET owner = $3
-			WHERE e.tenant_id = $1 AND e.escalation_id = $2::text::uuid AND e.state = 'open' RETURNING `+escalationColumns,
+			WHERE e.tenant_id = $1 AND e.escalation_id = $2::text::uuid AND e.state = 'open'
+				RETURNING `+escalationColumns,
 			v.TenantID, v.EscalationID, owner)))
 		if !errors.Is(err, ErrNotFound) {
 			return e, err
@@ -179,8 +182,8 @@ type Filter struct {
 	Due   bool // open cases alone, the one that is due first in front
 }
 
-// List returns a page of cases, newest first (their ids are UUIDv7) unless they are asked for as they are due, and the next page's
-// cursor, empty at the end. A case's due_at never changes, so that a cursor holds while cases come and go.
+// List returns a page of cases, newest first (their ids are UUIDv7) unless they are asked for as they are due, and the
+// next page's cursor, empty at the end. A case's due_at never changes, so that a cursor holds while cases come and go.
 func (d *Desk) List(ctx context.Context, tenantID string, f Filter, p operations.Page) ([]Escalation, string, error) {
 	w := pages.Where{Args: []any{tenantID, p.Limit + 1}}
 	w.And("e.tenant_id = $1")

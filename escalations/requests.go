@@ -78,7 +78,8 @@ func (d *Desk) Preview(ctx context.Context, r Request) (Answer, error) {
 func (d *Desk) logDecision(r Request, a Answer) {
 	d.log.Info("refund request decided", slog.String("tenant_id", r.TenantID), slog.String("case_id", r.CaseID),
 		slog.Bool("approved", a.Approved), slog.String("rule", a.Rule), slog.String("trigger", string(a.Trigger)),
-		slog.String("queue", a.Queue), slog.String("policy_version", a.PolicyVersion), slog.Bool("replayed", a.Replayed))
+		slog.String("queue", a.Queue), slog.String("policy_version", a.PolicyVersion), slog.Bool("replayed",
+			a.Replayed))
 }
 
 func (d *Desk) decide(ctx context.Context, tx pgx.Tx, p *Policy, r Request) (Answer, error) {
@@ -273,7 +274,8 @@ type lockedOrder struct {
 func lockOrder(ctx context.Context, tx pgx.Tx, tenantID, orderID string) (o lockedOrder, err error) {
 	err = tx.QueryRow(ctx, `
 		SELECT currency, captured_cents - refunded_cents,
-			least(greatest(clock_timestamp() - greatest(created_at, '2000-01-01Z'), interval '0'), interval '36500 days')
+			least(greatest(clock_timestamp() - greatest(created_at, '2000-01-01Z'), interval '0'),
+				interval '36500 days')
 		FROM orders WHERE tenant_id = $1 AND order_id = $2 FOR NO KEY UPDATE`, tenantID, orderID).
 		Scan(&o.Currency, &o.Refundable, &o.Age)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -315,7 +317,8 @@ func store(ctx context.Context, tx pgx.Tx, r Request, f Facts, a Answer) (at tim
 		decision, escalation = "escalated", &a.Escalation.ID
 	}
 	err = tx.QueryRow(ctx, `
-		INSERT INTO refund_requests (tenant_id, case_id, order_id, amount_cents, currency, reason_code, facts, decision, rule,
+		INSERT INTO refund_requests (tenant_id, case_id, order_id, amount_cents, currency, reason_code, facts, decision,
+			rule,
 			trigger, queue, policy_version, operation_id, escalation_id, requested_by)
 		VALUES ($1, $2, $3, $4, $5, $6, $7::jsonb, $8, nullif($9, ''), nullif($10, ''), nullif($11, ''), $12, $13,
 			$14::text::uuid, $15)

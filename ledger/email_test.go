@@ -14,13 +14,15 @@ import (
 	"refundd/test/testdb"
 )
 
-// A88: an e-mail address is found without case, and by the same letters, whatever locale the cluster or the database has.
+// A88: an e-mail address is found without case, and by the same letters, whatever locale the cluster or the database
+// has.
 func TestA88_EmailSearch_IsTheSameUnderEveryLocale(t *testing.T) {
 	t.Parallel()
 	base := testdb.Empty(t)
 	locales := map[string]string{"c": `LOCALE 'C'`}
 	var version int
-	if err := base.Owner.QueryRow(t.Context(), `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
+	if err := base.Owner.QueryRow(t.Context(),
+		`SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
 		t.Fatal(err)
 	}
 	if version >= 150000 { // before, a database has none of ICU's locales
@@ -31,7 +33,8 @@ func TestA88_EmailSearch_IsTheSameUnderEveryLocale(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			database := base.Name + "_" + name
-			if _, err := base.Owner.Exec(t.Context(), `CREATE DATABASE `+database+` TEMPLATE template0 ENCODING 'UTF8' `+locale); err != nil {
+			if _, err := base.Owner.Exec(t.Context(),
+				`CREATE DATABASE `+database+` TEMPLATE template0 ENCODING 'UTF8' `+locale); err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
@@ -63,7 +66,8 @@ func TestA88_EmailSearch_IsTheSameUnderEveryLocale(t *testing.T) {
 				{"a%@x.com", "ab@x.com", false},
 			} {
 				order := fmt.Sprint("P-", i)
-				if _, err := pool.Exec(t.Context(), `INSERT INTO orders (tenant_id, order_id, currency, captured_cents, customer_email)
+				if _, err := pool.Exec(t.Context(), `INSERT INTO orders (tenant_id, order_id, currency, captured_cents,
+					customer_email)
 					VALUES ('a', $1, 'EUR', 1, $2)`, order, c.has); err != nil {
 					t.Fatal(err)
 				}

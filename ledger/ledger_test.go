@@ -46,7 +46,8 @@ func register(t *testing.T, db *testdb.DB, r ledger.Registration) (o ledger.Orde
 
 func registration(tenant, order string) ledger.Registration {
 	return ledger.Registration{
-		OrderKey: ledger.OrderKey{TenantID: tenant, OrderID: order}, Currency: ptr("USD"), CapturedCents: ptr(int64(10000)),
+		OrderKey: ledger.OrderKey{TenantID: tenant,
+			OrderID: order}, Currency: ptr("USD"), CapturedCents: ptr(int64(10000)),
 	}
 }
 
@@ -57,7 +58,8 @@ func TestRegister(t *testing.T) {
 		db := books(t)
 		got, isNew, err := register(t, db, registration("a", "P"))
 		want := ledger.Order{
-			OrderKey: ledger.OrderKey{TenantID: "a", OrderID: "P"}, Currency: "USD", CapturedCents: 10000, CreatedAt: got.CreatedAt,
+			OrderKey: ledger.OrderKey{TenantID: "a",
+				OrderID: "P"}, Currency: "USD", CapturedCents: 10000, CreatedAt: got.CreatedAt,
 		}
 		if diff := cmp.Diff(want, got); diff != "" || !isNew || err != nil {
 			t.Errorf("new %v, %v (-want +got):\n%s", isNew, err, diff)
@@ -99,7 +101,8 @@ func TestRegister(t *testing.T) {
 		paid := registration("a", "paid")
 		paid.Provider, paid.ProviderPaymentRef = ptr("simulator"), ptr("pay-1")
 		connected, atStripe := registration("a", "connected"), registration("a", "own")
-		connected.Provider, connected.ProviderPaymentRef, connected.ProviderAccount = ptr("stripe"), ptr("pi_1"), ptr("acct_1")
+		connected.Provider, connected.ProviderPaymentRef, connected.ProviderAccount = ptr("stripe"), ptr("pi_1"),
+			ptr("acct_1")
 		atStripe.Provider, atStripe.ProviderPaymentRef = ptr("stripe"), ptr("pi_2")
 		for _, r := range []ledger.Registration{paid, connected, atStripe, connected, registration("a", "P")} {
 			if _, _, err := register(t, db, r); err != nil {
@@ -114,8 +117,10 @@ func TestRegister(t *testing.T) {
 			"payment":              {OrderKey: paid.OrderKey, ProviderPaymentRef: ptr("pay-2")},
 			"an account now":       {OrderKey: connected.OrderKey, ProviderAccount: ptr("acct_2")},
 			"account":              {OrderKey: atStripe.OrderKey, ProviderAccount: ptr("acct_2")},
-			"a provider now":       {OrderKey: ledger.OrderKey{TenantID: "a", OrderID: "P"}, Provider: ptr("simulator"), ProviderPaymentRef: ptr("pay-3")},
-			"a payment now":        {OrderKey: ledger.OrderKey{TenantID: "a", OrderID: "P"}, ProviderPaymentRef: ptr("pay-3")},
+			"a provider now": {OrderKey: ledger.OrderKey{TenantID: "a", OrderID: "P"}, Provider: ptr("simulator"),
+				ProviderPaymentRef: ptr("pay-3")},
+			"a payment now": {OrderKey: ledger.OrderKey{TenantID: "a", OrderID: "P"},
+				ProviderPaymentRef: ptr("pay-3")},
 		} {
 			if _, _, err := register(t, db, r); !errors.Is(err, ledger.ErrOrderImmutable) {
 				t.Errorf("%s: %v, want immutable", name, err)
@@ -130,13 +135,19 @@ func TestRegister(t *testing.T) {
 			change              func(*ledger.Registration)
 			missing, unexpected []string
 		}{
-			{"Empty", func(r *ledger.Registration) { r.Currency, r.CapturedCents = nil, nil }, []string{"currency", "captured_cents"}, nil},
-			{"ProviderWithoutPayment", func(r *ledger.Registration) { r.Provider = ptr("stripe") }, []string{"provider_payment_ref"}, nil},
-			{"PaymentWithoutProvider", func(r *ledger.Registration) { r.ProviderPaymentRef = ptr("x") }, nil, []string{"provider_payment_ref"}},
+			{"Empty", func(r *ledger.Registration) { r.Currency, r.CapturedCents = nil, nil },
+				[]string{"currency", "captured_cents"}, nil},
+			{"ProviderWithoutPayment", func(r *ledger.Registration) { r.Provider = ptr("stripe") },
+				[]string{"provider_payment_ref"}, nil},
+			{"PaymentWithoutProvider", func(r *ledger.Registration) { r.ProviderPaymentRef = ptr("x") }, nil,
+				[]string{"provider_payment_ref"}},
 			{"AccountOfTheSimulator", func(r *ledger.Registration) {
 				r.Provider, r.ProviderPaymentRef, r.ProviderAccount = ptr("simulator"), ptr("x"), ptr("acct_1")
 			}, nil, []string{"provider_account"}},
-			{"PaymentOfTheLedger", func(r *ledger.Registration) { r.Provider, r.ProviderPaymentRef = ptr("ledger"), ptr("x") }, nil, []string{"provider_payment_ref"}},
+			{"PaymentOfTheLedger", func(r *ledger.Registration) {
+				r.Provider,
+					r.ProviderPaymentRef = ptr("ledger"), ptr("x")
+			}, nil, []string{"provider_payment_ref"}},
 		} {
 			r := registration("a", "P")
 			c.change(&r)
@@ -146,7 +157,8 @@ func TestRegister(t *testing.T) {
 				t.Errorf("%s: %v", c.name, err)
 				continue
 			}
-			if diff := cmp.Diff([][]string{c.missing, c.unexpected}, [][]string{incomplete.Missing, incomplete.Unexpected}); diff != "" {
+			if diff := cmp.Diff([][]string{c.missing, c.unexpected},
+				[][]string{incomplete.Missing, incomplete.Unexpected}); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.name, diff)
 			}
 		}
@@ -180,7 +192,8 @@ func TestRegister(t *testing.T) {
 			}
 		}
 		other := registration("a", "simulated")
-		other.Provider, other.ProviderPaymentRef = ptr("simulator"), ptr("pay-0") // another provider's payment of that name
+		// another provider's payment of that name
+		other.Provider, other.ProviderPaymentRef = ptr("simulator"), ptr("pay-0")
 		if _, _, err := register(t, db, other); err != nil {
 			t.Error(err)
 		}
@@ -260,12 +273,15 @@ func TestFind_TellsWhatIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := db.Owner.Exec(t.Context(), `
-		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+			currency, state,
 			provider, provider_key, provider_key_expires_at, attempts, failure_code, settled_at)
-		SELECT 'a', s.state || coalesce(s.code, ''), repeat('0', 64), gen_random_uuid(), 'P', s.amount, 'USD', s.state, 'simulator',
+		SELECT 'a', s.state || coalesce(s.code, ''), repeat('0', 64), gen_random_uuid(), 'P', s.amount, 'USD', s.state,
+			'simulator',
 			's', now(), 1, s.code, CASE WHEN s.state IN ('succeeded', 'failed') THEN now() END
 		FROM (VALUES ('reserved', NULL, 1), ('pending', NULL, 10), ('needs_attention', NULL, 100),
-			('needs_attention', 'over_refund', 1000), ('succeeded', NULL, 2000), ('failed', 'declined', 4000)) AS s (state, code, amount)`); err != nil {
+			('needs_attention', 'over_refund', 1000), ('succeeded', NULL, 2000),
+				('failed', 'declined', 4000)) AS s (state, code, amount)`); err != nil {
 		t.Fatal(err)
 	}
 	theirs := registration("b", "P")
@@ -274,9 +290,11 @@ func TestFind_TellsWhatIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := db.Owner.Exec(t.Context(), `
-		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+			currency, state,
 			provider, provider_key, provider_key_expires_at, attempts)
-		VALUES ('b', 'K', repeat('0', 64), gen_random_uuid(), 'P', 7, 'USD', 'reserved', 'simulator', 's', now(), 1)`); err != nil {
+		VALUES ('b', 'K', repeat('0', 64), gen_random_uuid(), 'P', 7, 'USD', 'reserved', 'simulator', 's', now(),
+			1)`); err != nil {
 		t.Fatal(err)
 	}
 	err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
@@ -324,9 +342,11 @@ func TestPost(t *testing.T) {
 				return err
 			})
 			refundable := max(10000-step.refunded, 0)
-			if err != nil || o.RefundedCents != step.refunded || o.OverRefundedCents != step.over || o.RefundableCents() != refundable {
+			if err != nil || o.RefundedCents != step.refunded || o.OverRefundedCents != step.over ||
+				o.RefundableCents() != refundable {
 				t.Errorf("step %d: refunded %d, beyond the capture %d, refundable %d, %v; want %d, %d, %d", i,
-					o.RefundedCents, o.OverRefundedCents, o.RefundableCents(), err, step.refunded, step.over, refundable)
+					o.RefundedCents, o.OverRefundedCents, o.RefundableCents(), err, step.refunded, step.over,
+					refundable)
 			}
 		}
 	})
@@ -339,19 +359,23 @@ func TestPost(t *testing.T) {
 		}
 		err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
 			return post(t.Context(), tx, []ledger.Posting{
-				ledger.Hold(ledger.Entry{OrderKey: r.OrderKey, OperationID: "K", AmountCents: 12000, Currency: "USD"}, 1)})
+				ledger.Hold(ledger.Entry{OrderKey: r.OrderKey, OperationID: "K", AmountCents: 12000, Currency: "USD"},
+					1)})
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, step := range []struct{ captured, over, refundable int64 }{{10000, 2000, 0}, {11500, 500, 0}, {12000, 0, 0}, {15000, 0, 3000}} {
+		for _, step := range []struct{ captured, over, refundable int64 }{{10000, 2000, 0}, {11500, 500, 0},
+			{12000, 0, 0}, {15000, 0, 3000}} {
 			r.CapturedCents = ptr(step.captured)
 			o, _, err := register(t, db, r)
 			if err != nil || o.OverRefundedCents != step.over || o.RefundableCents() != step.refundable {
-				t.Errorf("captured %d: beyond it %d, refundable %d, %v", step.captured, o.OverRefundedCents, o.RefundableCents(), err)
+				t.Errorf("captured %d: beyond it %d, refundable %d, %v", step.captured, o.OverRefundedCents,
+					o.RefundableCents(), err)
 			}
 		}
-		_, err = db.Pool.Exec(t.Context(), `UPDATE orders SET refunded_cents = 15001`) // an excess that was covered allows nothing
+		// an excess that was covered allows nothing
+		_, err = db.Pool.Exec(t.Context(), `UPDATE orders SET refunded_cents = 15001`)
 		var refused *pgconn.PgError
 		if !errors.As(err, &refused) || refused.ConstraintName != "orders_refunded_within_captured" {
 			t.Errorf("more than the capture: %v", err)
@@ -367,7 +391,8 @@ func TestPost(t *testing.T) {
 		}
 		entry := func(order, id string, amount int64) ledger.Posting {
 			return ledger.Hold(ledger.Entry{
-				OrderKey: ledger.OrderKey{TenantID: "a", OrderID: order}, OperationID: id, AmountCents: amount, Currency: "USD",
+				OrderKey: ledger.OrderKey{TenantID: "a",
+					OrderID: order}, OperationID: id, AmountCents: amount, Currency: "USD",
 			}, 1)
 		}
 		for name, postings := range map[string][]ledger.Posting{
@@ -421,7 +446,8 @@ func TestPost(t *testing.T) {
 		db := books(t)
 		err := inTx(t.Context(), db.Pool, func(tx pgx.Tx) error {
 			return post(t.Context(), tx, []ledger.Posting{ledger.Hold(ledger.Entry{
-				OrderKey: ledger.OrderKey{TenantID: "a", OrderID: "nowhere"}, OperationID: "K", AmountCents: 1, Currency: "USD",
+				OrderKey: ledger.OrderKey{TenantID: "a",
+					OrderID: "nowhere"}, OperationID: "K", AmountCents: 1, Currency: "USD",
 			}, 1)})
 		})
 		if err == nil {

@@ -89,10 +89,13 @@ func TestRegister_IsJudgedAgainstTheWinner(t *testing.T) {
 		captured            int64
 		want                error
 	}{
-		{"TheSamePayment_IsItsOwn", "", `INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref)
+		{"TheSamePayment_IsItsOwn", "", `INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider,
+			provider_payment_ref)
 			VALUES ('a', 'P', 'USD', 10000, 'simulator', 'pay-1')`, 10000, nil},
-		{"ARaisedCapture_IsNotLowered", `INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref)
-			VALUES ('a', 'P', 'USD', 10000, 'simulator', 'pay-1')`, `UPDATE orders SET captured_cents = 12000`, 11000, ledger.ErrOrderImmutable},
+		{"ARaisedCapture_IsNotLowered", `INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider,
+			provider_payment_ref)
+			VALUES ('a', 'P', 'USD', 10000, 'simulator', 'pay-1')`, `UPDATE orders SET captured_cents = 12000`, 11000,
+			ledger.ErrOrderImmutable},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			db := books(t)

@@ -61,7 +61,8 @@ const orderColumns = `o.tenant_id, o.order_id, o.currency, o.captured_cents, o.r
 
 func scanOrder(row pgx.CollectableRow) (Order, error) {
 	var o Order
-	err := row.Scan(&o.TenantID, &o.OrderID, &o.Currency, &o.CapturedCents, &o.RefundedCents, &o.HeldCents, &o.OverRefundedCents,
+	err := row.Scan(&o.TenantID, &o.OrderID, &o.Currency, &o.CapturedCents, &o.RefundedCents, &o.HeldCents,
+		&o.OverRefundedCents,
 		&o.Provider, &o.ProviderPaymentRef, &o.ProviderAccount, &o.Customer.ID, &o.Customer.Email, &o.Customer.Name, &o.CreatedAt)
 	return o, err
 }
@@ -83,8 +84,8 @@ func Find(ctx context.Context, tx pgx.Tx, key OrderKey) (Order, error) {
 	return o, nil
 }
 
-// FindByCustomer answers a tenant's orders of one customer, oldest first. Where there are more than limit, it answers any
-// limit of them: however many there are, it reads no more.
+// FindByCustomer answers a tenant's orders of one customer, oldest first. Where there are more than limit, it answers
+// any limit of them: however many there are, it reads no more.
 func FindByCustomer(ctx context.Context, tx pgx.Tx, tenantID string, q CustomerQuery, limit int) ([]Order, error) {
 	where, args := `o.tenant_id = $1`, []any{tenantID}
 	if q.ID != nil {

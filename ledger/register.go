@@ -11,9 +11,11 @@ import (
 
 // Why an order is not registered as asked.
 var (
-	// ErrOrderImmutable reports a change of what an order fixes for good (currency, provider, payment), or a lowered capture.
+	// ErrOrderImmutable reports a change of what an order fixes for good (currency, provider, payment), or a lowered
+	// capture.
 	ErrOrderImmutable = errors.New("order is immutable")
-	// ErrPaymentAlreadyRegistered reports a provider payment that belongs to another order already, of this tenant or another.
+	// ErrPaymentAlreadyRegistered reports a provider payment that belongs to another order already, of this tenant or
+	// another.
 	ErrPaymentAlreadyRegistered = errors.New("payment already registered")
 	// ErrOrderIncomplete reports a new order that lacks what only its registration can say.
 	ErrOrderIncomplete = errors.New("order is incomplete")
@@ -98,9 +100,11 @@ func insertOrder(ctx context.Context, tx pgx.Tx, r Registration) (Order, bool, e
 	if r.Customer != nil {
 		c = *r.Customer
 	}
-	// No one constraint is named: of two that are equal, the loser may meet the winner's payment before the winner's key.
+	// No one constraint is named: of two that are equal, the loser may meet the winner's payment before the winner's
+	// key.
 	tag, err := tx.Exec(ctx, `
-		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref, provider_account,
+		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref,
+			provider_account,
 			customer_id, customer_email, customer_name, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, clock_timestamp())
 		ON CONFLICT DO NOTHING`,

@@ -50,8 +50,8 @@ type Posting struct {
 // Change is what the transfer does to its order's balance, in minor units.
 func (p Posting) Change() int64 { return p.AmountCents * accounts[p.kind].balance }
 
-// Hold holds the money of a refund again that failed, and that its provider is known to have paid: merchant → in_transit. (The
-// hold of a reservation is claim_refunds'.)
+// Hold holds the money of a refund again that failed, and that its provider is known to have paid: merchant →
+// in_transit. (The hold of a reservation is claim_refunds'.)
 func Hold(e Entry, seq int) Posting { return Posting{e, KindHold, seq} }
 
 // Settle ends a hold whose refund the provider paid: in_transit → customer.
@@ -75,16 +75,17 @@ var accounts = map[Kind]struct {
 	KindReversal: {"customer", "merchant", -1},
 }
 
-// Lock queues the row locks on orders, in the order that all of the service locks them in, and afterwards hands those that it
-// got to found: those that exist, and that nobody else holds unless it waits. The rows carry what the cap is judged by: currency,
-// amounts and provider.
+// Lock queues the row locks on orders, in the order that all of the service locks them in, and afterwards hands those
+// that it got to found: those that exist, and that nobody else holds unless it waits. The rows carry what the cap is
+// judged by: currency, amounts and provider.
 func Lock(b *pgx.Batch, keys []OrderKey, wait bool, found func([]Order)) {
 	tenants, orders := make([]string, len(keys)), make([]string, len(keys))
 	for i, k := range keys {
 		tenants[i], orders[i] = k.TenantID, k.OrderID
 	}
 	b.Queue(`
-		SELECT o.tenant_id, o.order_id, o.currency, o.captured_cents, o.refunded_cents, o.provider, o.provider_payment_ref
+		SELECT o.tenant_id, o.order_id, o.currency, o.captured_cents, o.refunded_cents, o.provider,
+			o.provider_payment_ref
 		FROM unnest($1::text[], $2::text[]) AS k (tenant_id, order_id)
 		JOIN orders o ON o.tenant_id = k.tenant_id AND o.order_id = k.order_id
 		ORDER BY o.tenant_id, o.order_id
@@ -110,9 +111,10 @@ func skipLocked(wait bool) string {
 	return " SKIP LOCKED"
 }
 
-// Post queues the writing of transfers, all at the time at, and changes each order's balance once by their sum; what is not written is an error of the statement. The orders are locked by
-// the caller. It records what providers did: a hold of what one is known to have paid counts whether the capture covers it or
-// not, and an order's excess over its capture is raised and lowered with its balance.
+// Post queues the writing of transfers, all at the time at, and changes each order's balance once by their sum; what is
+// not written is an error of the statement. The orders are locked by the caller. It records what providers did: a hold
+// of what one is known to have paid counts whether the capture covers it or not, and an order's excess over its capture
+// is raised and lowered with its balance.
 func Post(b *pgx.Batch, at time.Time, postings []Posting) {
 	if len(postings) == 0 {
 		return
@@ -122,7 +124,8 @@ func Post(b *pgx.Batch, at time.Time, postings []Posting) {
 		WITH posting AS MATERIALIZED (
 			SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::int[],
 				$8::text[], $9::text[], $10::bigint[])
-				AS p (tenant_id, order_id, operation_id, amount_cents, currency, kind, seq, debit_account, credit_account, change)
+				AS p (tenant_id, order_id, operation_id, amount_cents, currency, kind, seq, debit_account,
+					credit_account, change)
 		), posted AS (
 			INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
 				amount_cents, currency, created_at)

@@ -27,7 +27,8 @@ var tables = []string{
 // present lists which of the tables there are.
 func present(ctx context.Context, conn Querier) (found []string, err error) {
 	err = conn.QueryRow(ctx, `
-		SELECT ARRAY(SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass('public.' || name) IS NOT NULL)`, tables).Scan(&found)
+		SELECT ARRAY(SELECT name FROM unnest($1::text[]) AS name WHERE to_regclass('public.' || name) IS NOT NULL)`,
+		tables).Scan(&found)
 	if err != nil {
 		return nil, fmt.Errorf("look for tables: %w", terse(err))
 	}
@@ -98,7 +99,8 @@ func beforeDown(ctx context.Context, conn *pgx.Conn, named string) error {
 	}
 	var holding []string
 	var database string
-	err = conn.QueryRow(ctx, `SELECT array_remove(ARRAY[`+strings.Join(has, ", ")+`]::text[], NULL), current_database()`,
+	err = conn.QueryRow(ctx, `SELECT array_remove(ARRAY[`+strings.Join(has,
+		", ")+`]::text[], NULL), current_database()`,
 		pgx.QueryExecModeExec).Scan(&holding, &database)
 	if err != nil {
 		return fmt.Errorf("look for rows: %w", terse(err))

@@ -44,8 +44,8 @@ func hangUp(ctx context.Context, conn *pgx.Conn) {
 	_ = conn.Close(closing)
 }
 
-// lock takes the right to migrate, for as long as the connection lives. Whoever waits for it asks again and again and is idle
-// in between: the snapshot of a statement that waits would be in the way of some migrations.
+// lock takes the right to migrate, for as long as the connection lives. Whoever waits for it asks again and again and
+// is idle in between: the snapshot of a statement that waits would be in the way of some migrations.
 func lock(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockWait, ErrLockTimeout)
 	defer cancel()

@@ -43,16 +43,16 @@ type Login struct {
 	Password string // in any UTF-8; "" leaves the one that it has
 }
 
-// limits are the time limits of a login. They are not inherited from its role, and are no start-up parameters, which PgBouncer
-// refuses. A tool may read for longer than a request.
+// limits are the time limits of a login. They are not inherited from its role, and are no start-up parameters, which
+// PgBouncer refuses. A tool may read for longer than a request.
 var limits = map[Role][]string{
 	Service:  {"statement_timeout = '20s'", "lock_timeout = '10s'", "idle_in_transaction_session_timeout = '30s'"},
 	Operator: {"lock_timeout = '10s'", "idle_in_transaction_session_timeout = '10min'"},
 }
 
-// MakeLogin makes the login, or makes one that exists what it should be: again with the same result. It needs a role with
-// CREATEROLE. The password reaches no log of the server's: what is sent is what the server would store of it (RFC 5802).
-// Errors: ErrLoginTaken, ErrRolesMissing, ErrMayNotCreateLogin.
+// MakeLogin makes the login, or makes one that exists what it should be: again with the same result. It needs a role
+// with CREATEROLE. The password reaches no log of the server's: what is sent is what the server would store of it (RFC
+// 5802). Errors: ErrLoginTaken, ErrRolesMissing, ErrMayNotCreateLogin.
 func MakeLogin(ctx context.Context, conn *pgx.Conn, l Login) (err error) {
 	for range 5 { // roles are cluster-wide: another process may be at the same one
 		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { return l.make(ctx, tx) })
@@ -98,18 +98,21 @@ func (l Login) look(ctx context.Context, tx pgx.Tx) (verb string, err error) {
 	var ready, exists, mighty, ours bool
 	err = tx.QueryRow(ctx, `
 		SELECT to_regrole($2) IS NOT NULL, r.oid IS NOT NULL,
-		       coalesce(r.rolsuper OR r.rolcreaterole OR r.rolreplication OR r.rolbypassrls OR r.rolname = current_user, false),
+		       coalesce(r.rolsuper OR r.rolcreaterole OR r.rolreplication OR r.rolbypassrls
+			OR r.rolname = current_user, false),
 		       -- Not pg_has_role, which holds for every role of a superuser's.
 		       EXISTS (SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
 		               WHERE m.member = r.oid AND g.rolname IN ('refundd_service', 'refundd_operator'))
-		FROM (SELECT 1) one LEFT JOIN pg_roles r ON r.rolname = $1`, l.Name, string(l.Role)).Scan(&ready, &exists, &mighty, &ours)
+		FROM (SELECT 1) one LEFT JOIN pg_roles r ON r.rolname = $1`, l.Name, string(l.Role)).Scan(&ready, &exists,
+		&mighty, &ours)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("look up login: %w", err)
 	case !ready:
 		return "", ErrRolesMissing
 	case l.Name == string(Service) || l.Name == string(Operator) || mighty:
-		return "", fmt.Errorf("%w, and may do more than a login of refundd's should: choose another name", ErrLoginTaken)
+		return "", fmt.Errorf("%w, and may do more than a login of refundd's should: choose another name",
+			ErrLoginTaken)
 	case exists && !ours:
 		return "", fmt.Errorf("%w, and is not refundd's: choose another name, or give it the role first: GRANT %s TO %s",
 			ErrLoginTaken, l.Role, pgx.Identifier{l.Name}.Sanitize())
@@ -119,7 +122,8 @@ func (l Login) look(ctx context.Context, tx pgx.Tx) (verb string, err error) {
 	return "CREATE", nil
 }
 
-// verifier is what Postgres stores of a password: it proves the password and does not tell it (RFC 5802, SCRAM-SHA-256).
+// verifier is what Postgres stores of a password: it proves the password and does not tell it (RFC 5802,
+// SCRAM-SHA-256).
 func verifier(password string) string {
 	const rounds = 4096 // as Postgres does
 	if prepared, err := precis.OpaqueString.String(password); err == nil {

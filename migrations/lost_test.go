@@ -15,9 +15,9 @@ import (
 	"refundd/test/testdb"
 )
 
-// A85: a connection is lost at each message of a migration, before it reaches Postgres and after it was answered, COMMIT
-// included. The database is at one version or the other, never between, and Up goes on by itself or says that it may be
-// called again.
+// A85: a connection is lost at each message of a migration, before it reaches Postgres and after it was answered,
+// COMMIT included. The database is at one version or the other, never between, and Up goes on by itself or says that it
+// may be called again.
 func TestA85_TheConnectionIsLostAtEachMessage(t *testing.T) {
 	t.Parallel()
 	whole := relations(t, testdb.New(t).Owner)
@@ -125,8 +125,8 @@ func newCutter(t *testing.T, databaseURL string, at int, answered, forGood bool)
 	return p
 }
 
-// carry takes messages to Postgres, and answers back, until one of them is the one to lose. What a client writes at once is
-// one message here.
+// carry takes messages to Postgres, and answers back, until one of them is the one to lose. What a client writes at
+// once is one message here.
 func (p *cutter) carry(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("tcp", p.upstream)

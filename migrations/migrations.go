@@ -1,13 +1,13 @@
 // Package migrations carries the schema: numbered pairs of SQL files, embedded in the program.
 //
-// Its promises: any number of processes may call Up at the same moment, on one database or on several of one cluster, and
-// each version is applied once; a version is applied entirely or not at all, its number with it, whatever becomes of the
-// process, the connection or the server meanwhile; a program accepts a newer schema than its own and refuses an older one; no
-// error tells a database URL.
+// Its promises: any number of processes may call Up at the same moment, on one database or on several of one cluster,
+// and each version is applied once; a version is applied entirely or not at all, its number with it, whatever becomes
+// of the process, the connection or the server meanwhile; a program accepts a newer schema than its own and refuses an
+// older one; no error tells a database URL.
 //
-// Rules for the files. One file runs in one transaction, with the number that it leads to. So a file neither commits nor uses
-// what a transaction refuses, such as CREATE INDEX CONCURRENTLY. Released programs of the version before keep working with
-// every new schema.
+// Rules for the files. One file runs in one transaction, with the number that it leads to. So a file neither commits
+// nor uses what a transaction refuses, such as CREATE INDEX CONCURRENTLY. Released programs of the version before keep
+// working with every new schema.
 //
 // Migrating needs a direct connection: it holds an advisory lock for as long as its session lives, which a pooler in
 // transaction mode cannot give. The tables are in the schema public, wherever search_path leads others.
@@ -44,17 +44,17 @@ func Latest() uint {
 	return latest
 }
 
-// ErrConnectionLost reports that the database was lost while a version was being applied, and again each time it was asked
-// what became of it: it was applied entirely, or not at all.
+// ErrConnectionLost reports that the database was lost while a version was being applied, and again each time it was
+// asked what became of it: it was applied entirely, or not at all.
 var ErrConnectionLost = errors.New("the connection to the database was lost")
 
 // Up applies every migration the database lacks. A schema newer than Latest is left as it is.
 //
-// databaseURL is a postgres:// URL or a key=value string, of the schema's owner. Where another process migrates, Up waits
-// its turn for up to lockWait (ErrLockTimeout). A cancelled ctx ends the wait and stops before the next file; a file that
-// has begun is finished. Where the connection breaks, Up goes on from where the database then is. Other errors:
-// ErrDatabaseURL, ErrPostgresTooOld, ErrEncoding, ErrSchemaDirty, ErrConnectionLost; and before anything was changed ErrForeignSchema and
-// ErrOwnerLacksRights.
+// databaseURL is a postgres:// URL or a key=value string, of the schema's owner. Where another process migrates, Up
+// waits its turn for up to lockWait (ErrLockTimeout). A cancelled ctx ends the wait and stops before the next file; a
+// file that has begun is finished. Where the connection breaks, Up goes on from where the database then is. Other
+// errors: ErrDatabaseURL, ErrPostgresTooOld, ErrEncoding, ErrSchemaDirty, ErrConnectionLost; and before anything was
+// changed ErrForeignSchema and ErrOwnerLacksRights.
 func Up(ctx context.Context, databaseURL string) error {
 	return move(ctx, databaseURL, beforeUp, func(version uint) *step {
 		if version >= Latest() {
@@ -86,8 +86,8 @@ const (
 // check looks at a database of some version before it is migrated.
 type check func(ctx context.Context, conn *pgx.Conn, version uint) error
 
-// move takes one step after another until none is left, where check finds nothing against it. A connection that breaks is replaced: the version, which is stored
-// with what it numbers, tells where to go on.
+// move takes one step after another until none is left, where check finds nothing against it. A connection that breaks
+// is replaced: the version, which is stored with what it numbers, tells where to go on.
 func move(ctx context.Context, databaseURL string, first check, next func(version uint) *step) error {
 	config, err := parseURL(databaseURL)
 	if err != nil {
@@ -124,7 +124,8 @@ func moveOn(ctx context.Context, conn *pgx.Conn, first check, next func(version 
 		return conn.IsClosed(), terse(err)
 	}
 	if err := lock(ctx, conn); err != nil {
-		return conn.IsClosed() && !errors.Is(err, ErrLockTimeout) && ctx.Err() == nil, fmt.Errorf("lock migrations: %w", err)
+		return conn.IsClosed() && !errors.Is(err, ErrLockTimeout) && ctx.Err() == nil,
+			fmt.Errorf("lock migrations: %w", err)
 	}
 	for checked := false; ; checked = true {
 		version, dirty, err := Version(ctx, conn)
@@ -162,16 +163,16 @@ type step struct {
 	file     string // its pattern; one file has it
 }
 
-// begin lets the transaction take as long as the tables are large, but not queue in front of everybody else for as long as
-// somebody holds one of them.
+// begin lets the transaction take as long as the tables are large, but not queue in front of everybody else for as long
+// as somebody holds one of them.
 const begin = `
 	BEGIN ISOLATION LEVEL READ COMMITTED;
 	SET LOCAL lock_timeout = '10s';
 	SET LOCAL idle_in_transaction_session_timeout = '1min';
 	CREATE TABLE IF NOT EXISTS schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL);`
 
-// apply runs the step's file and stores the version that it leads to, in one transaction. After an error the session's end
-// rolls back what was not committed.
+// apply runs the step's file and stores the version that it leads to, in one transaction. After an error the session's
+// end rolls back what was not committed.
 func (s step) apply(ctx context.Context, conn *pgx.Conn) error {
 	names, err := fs.Glob(files, s.file)
 	if err != nil || len(names) != 1 {

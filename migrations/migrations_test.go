@@ -127,7 +127,8 @@ func TestUp_FiveReplicasAtOnce_ApplyEachVersionOnce(t *testing.T) {
 	var tables, most int
 	if err := db.Owner.QueryRow(t.Context(), `
 		SELECT count(*), max(times) FROM (
-			SELECT count(DISTINCT xid) AS times FROM watch.seen WHERE object LIKE 'public.%' GROUP BY object) t`).Scan(&tables, &most); err != nil {
+			SELECT count(DISTINCT xid) AS times FROM watch.seen
+				WHERE object LIKE 'public.%' GROUP BY object) t`).Scan(&tables, &most); err != nil {
 		t.Fatal(err)
 	}
 	if tables == 0 || most != 1 {
@@ -169,7 +170,8 @@ func TestUp_FiveDatabasesOfOneClusterAtOnce(t *testing.T) {
 	t.Run("AnOwnerWithoutCreateRole_UsesTheRoleThatExists", func(t *testing.T) {
 		exec(t, admin, `CREATE ROLE plain LOGIN PASSWORD 'plain'`)
 		exec(t, admin, `CREATE DATABASE plain OWNER plain`)
-		if err := migrations.Up(t.Context(), strings.Replace(replaceUser(t, cluster.URL(), "plain", "plain"), "/postgres", "/plain", 1)); err != nil {
+		if err := migrations.Up(t.Context(),
+			strings.Replace(replaceUser(t, cluster.URL(), "plain", "plain"), "/postgres", "/plain", 1)); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -327,10 +329,12 @@ func TestCheck(t *testing.T) {
 		t.Parallel()
 		for wayOut, db := range []*testdb.DB{testdb.New(t), testdb.Empty(t)} {
 			version := []uint{migrations.Latest(), 1}[wayOut]
-			exec(t, db.Owner, fmt.Sprintf(`CREATE TABLE IF NOT EXISTS schema_migrations (version bigint PRIMARY KEY, dirty boolean NOT NULL);
+			exec(t, db.Owner, fmt.Sprintf(`CREATE TABLE IF NOT EXISTS schema_migrations (version bigint PRIMARY KEY,
+				dirty boolean NOT NULL);
 				DELETE FROM schema_migrations; INSERT INTO schema_migrations VALUES (%d, true)`, version))
 			err := migrations.Check(t.Context(), db.Owner)
-			if again := migrations.Up(t.Context(), db.URL); !errors.Is(err, migrations.ErrSchemaDirty) || !errors.Is(again, migrations.ErrSchemaDirty) {
+			if again := migrations.Up(t.Context(), db.URL); !errors.Is(err, migrations.ErrSchemaDirty) ||
+				!errors.Is(again, migrations.ErrSchemaDirty) {
 				t.Fatalf("check: %v; up: %v", err, again)
 			}
 			exec(t, db.Owner, strings.Split(err.Error(), `"`)[1+2*wayOut])
@@ -348,7 +352,8 @@ func TestCheck(t *testing.T) {
 		if err := migrations.Check(t.Context(), db.Pool); err != nil {
 			t.Errorf("newer and dirty: %v", err)
 		}
-		if err := migrations.Up(t.Context(), db.URL); !errors.Is(err, migrations.ErrSchemaDirty) || !strings.Contains(err.Error(), "newer than this program") {
+		if err := migrations.Up(t.Context(), db.URL); !errors.Is(err, migrations.ErrSchemaDirty) ||
+			!strings.Contains(err.Error(), "newer than this program") {
 			t.Errorf("up of newer and dirty: %v", err)
 		}
 		exec(t, db.Owner, `DELETE FROM schema_migrations`)
@@ -361,7 +366,8 @@ func TestCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = migrations.Check(t.Context(), db.Pool)
-		if !errors.Is(err, migrations.ErrSchemaOlder) || !strings.Contains(err.Error(), "another process is migrating it now") {
+		if !errors.Is(err, migrations.ErrSchemaOlder) ||
+			!strings.Contains(err.Error(), "another process is migrating it now") {
 			t.Errorf("while a process migrates: %v", err)
 		}
 		if _, err := holder.Exec(t.Context(), `SELECT pg_advisory_unlock_all()`); err != nil {
@@ -376,7 +382,8 @@ func TestCheck(t *testing.T) {
 		exec(t, db.Owner, `CREATE DATABASE `+name+` ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0`)
 		t.Cleanup(func() { _, _ = db.Owner.Exec(context.Background(), `DROP DATABASE `+name+` WITH (FORCE)`) })
 		url := strings.Replace(db.URL, db.Name, name, 1)
-		for act, err := range map[string]error{"up": migrations.Up(t.Context(), url), "check": migrations.Check(t.Context(), testdb.Pool(t, url))} {
+		for act, err := range map[string]error{"up": migrations.Up(t.Context(), url),
+			"check": migrations.Check(t.Context(), testdb.Pool(t, url))} {
 			if !errors.Is(err, migrations.ErrEncoding) || !strings.Contains(err.Error(), "it is LATIN1") {
 				t.Errorf("%s: %v", act, err)
 			}

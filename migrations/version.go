@@ -28,9 +28,9 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Version reads the schema's version, 0 where no migration was applied. dirty tells that somebody marked it as unsound, which
-// this program never does. The service's role may ask it as well as the owner. Errors: ErrPostgresTooOld, ErrEncoding,
-// ErrForeignSchema.
+// Version reads the schema's version, 0 where no migration was applied. dirty tells that somebody marked it as unsound,
+// which this program never does. The service's role may ask it as well as the owner. Errors: ErrPostgresTooOld,
+// ErrEncoding, ErrForeignSchema.
 func Version(ctx context.Context, conn Querier) (version uint, dirty bool, err error) {
 	if err := fit(ctx, conn); err != nil {
 		return 0, false, err
@@ -49,7 +49,8 @@ func Version(ctx context.Context, conn Querier) (version uint, dirty bool, err e
 		return 0, false, nil
 	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == pgerrcode.UndefinedColumn {
-		return 0, false, fmt.Errorf("%w: its schema_migrations is not refundd's; give refundd a database of its own", ErrForeignSchema)
+		return 0, false, fmt.Errorf("%w: its schema_migrations is not refundd's; give refundd a database of its own",
+			ErrForeignSchema)
 	}
 	if err != nil {
 		return 0, false, fmt.Errorf("read schema version: %w", terse(err))
@@ -57,7 +58,8 @@ func Version(ctx context.Context, conn Querier) (version uint, dirty bool, err e
 	return uint(max(stored, 0)), dirty, nil
 }
 
-// fit refuses a server that is too old, and a database that can not store every text, or that counts characters as bytes.
+// fit refuses a server that is too old, and a database that can not store every text, or that counts characters as
+// bytes.
 func fit(ctx context.Context, conn Querier) error {
 	var number int
 	var version, encoding string
@@ -69,14 +71,15 @@ func fit(ctx context.Context, conn Querier) error {
 	case number < oldestPostgres:
 		return fmt.Errorf("%w: the server is %s", ErrPostgresTooOld, version)
 	case encoding != "UTF8":
-		return fmt.Errorf("%w: it is %s; create another one with ENCODING 'UTF8' TEMPLATE template0", ErrEncoding, encoding)
+		return fmt.Errorf("%w: it is %s; create another one with ENCODING 'UTF8' TEMPLATE template0", ErrEncoding,
+			encoding)
 	}
 	return nil
 }
 
-// Check tells whether this program may serve on the database: ErrSchemaOlder, ErrSchemaDirty and ErrForeignSchema say what to do first.
-// A newer schema is accepted, because migrations keep the programs of the version before working; so is one that a newer program is
-// about to change or failed to, since it is ours or newer either way.
+// Check tells whether this program may serve on the database: ErrSchemaOlder, ErrSchemaDirty and ErrForeignSchema say
+// what to do first. A newer schema is accepted, because migrations keep the programs of the version before working; so
+// is one that a newer program is about to change or failed to, since it is ours or newer either way.
 func Check(ctx context.Context, conn Querier) error {
 	version, dirty, err := Version(ctx, conn)
 	switch {
@@ -115,11 +118,12 @@ func migrating(ctx context.Context, conn Querier) (busy bool, err error) {
 	return busy, nil
 }
 
-// dirtyError explains a version that is marked dirty, by another tool or by hand: a migration of ours stores its version in
-// the transaction that applies it.
+// dirtyError explains a version that is marked dirty, by another tool or by hand: a migration of ours stores its
+// version in the transaction that applies it.
 func dirtyError(version uint) error {
 	if version > Latest() {
-		return fmt.Errorf("%w: it is at version %d, newer than this program: use the refundd that brings that version", ErrSchemaDirty, version)
+		return fmt.Errorf("%w: it is at version %d, newer than this program: use the refundd that brings that version",
+			ErrSchemaDirty, version)
 	}
 	back := "DELETE FROM schema_migrations"
 	if version > 1 {

@@ -87,8 +87,8 @@ func (e *Engine) Authorize(ctx context.Context, a Approval) (Authorization, bool
 	return done.stored, done.isNew, err
 }
 
-// AuthorizeIn is Authorize in a transaction of the caller's, for who decides what is approved. It judges an approval by the
-// key's row first, as Submit does, then by the approval that has the id already.
+// AuthorizeIn is Authorize in a transaction of the caller's, for who decides what is approved. It judges an approval by
+// the key's row first, as Submit does, then by the approval that has the id already.
 func AuthorizeIn(ctx context.Context, tx pgx.Tx, a Approval) (Authorization, bool, error) {
 	key := operationKey{a.TenantID, a.OperationID}
 	op, err := a.claimed(ctx, tx)
@@ -143,7 +143,8 @@ func (a Approval) again(stored Authorization, err error) (Authorization, bool, e
 	return stored, false, nil
 }
 
-// same tells whether a says again what stored says. An approval without a currency means the order's, which never changes.
+// same tells whether a says again what stored says. An approval without a currency means the order's, which never
+// changes.
 func (a Approval) same(stored Authorization) bool {
 	return a.CaseID == stored.CaseID && a.OrderID == stored.OrderID && a.AmountCents == stored.AmountCents &&
 		(a.Currency == nil || *a.Currency == stored.Currency) && a.ApprovedBy == stored.ApprovedBy &&
@@ -159,10 +160,11 @@ func refuse(err error, op *Operation) error {
 	return &Refusal{Err: err, Operation: op}
 }
 
-// lockCurrency answers the order's currency. Its lock waits for refunds of the order and makes later ones wait, so that an
-// approval and a refund of one order see each other.
+// lockCurrency answers the order's currency. Its lock waits for refunds of the order and makes later ones wait, so that
+// an approval and a refund of one order see each other.
 func (a Approval) lockCurrency(ctx context.Context, tx pgx.Tx) (currency string, err error) {
-	err = tx.QueryRow(ctx, `SELECT currency FROM orders WHERE tenant_id = $1 AND order_id = $2 FOR SHARE`, a.TenantID, a.OrderID).
+	err = tx.QueryRow(ctx, `SELECT currency FROM orders WHERE tenant_id = $1 AND order_id = $2 FOR SHARE`, a.TenantID,
+		a.OrderID).
 		Scan(&currency)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -222,7 +224,8 @@ func (r Reads) AuthorizationsOfCase(ctx context.Context, tenantID, caseID string
 }
 
 func findAuthorization(ctx context.Context, tx pgx.Tx, key operationKey) (Authorization, error) {
-	found, err := selectAuthorizations(ctx, tx, `WHERE tenant_id = $1 AND operation_id = $2`, key.TenantID, key.OperationID)
+	found, err := selectAuthorizations(ctx, tx, `WHERE tenant_id = $1 AND operation_id = $2`, key.TenantID,
+		key.OperationID)
 	if err != nil {
 		return Authorization{}, err
 	}
@@ -236,7 +239,8 @@ func findAuthorization(ctx context.Context, tx pgx.Tx, key operationKey) (Author
 func selectAuthorizations(ctx context.Context, tx pgx.Tx, picked string, args ...any) ([]Authorization, error) {
 	rows, err := tx.Query(ctx, `
 		SELECT a.tenant_id, a.operation_id, a.case_id, a.order_id, a.amount_cents, a.currency, a.reason, a.metadata,
-			a.approved_by, CASE WHEN a.expires_at < 'infinity' THEN greatest(a.expires_at, '0001-01-01T00:00:00Z') END, a.created_at,
+			a.approved_by, CASE WHEN a.expires_at < 'infinity' THEN greatest(a.expires_at, '0001-01-01T00:00:00Z') END,
+				a.created_at,
 			CASE WHEN o.state = 'revoked' THEN 'revoked' WHEN o.state IS NOT NULL THEN 'executed'
 			     WHEN a.expires_at <= clock_timestamp() THEN 'expired' ELSE 'open' END
 		FROM (SELECT * FROM refund_authorizations `+picked+`) a

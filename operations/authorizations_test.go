@@ -24,7 +24,8 @@ func (b *bundle) rows() string {
 	b.t.Helper()
 	var s string
 	err := b.db.Owner.QueryRow(b.t.Context(), `SELECT concat(
-		(SELECT json_agg(o ORDER BY order_id) FROM orders o), (SELECT json_agg(a ORDER BY operation_id) FROM refund_authorizations a),
+		(SELECT json_agg(o ORDER BY order_id) FROM orders o), (SELECT json_agg(a ORDER BY operation_id)
+			FROM refund_authorizations a),
 		(SELECT json_agg(r ORDER BY operation_id) FROM refund_operations r), (SELECT count(*) FROM ledger_transfers),
 		(SELECT count(*) FROM operation_events))`).Scan(&s)
 	if err != nil {
@@ -70,7 +71,8 @@ func testSubmit_NeedsItsAuthorization(t *testing.T, newBundle func(*testing.T) *
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := b.rows()
-			r := operations.Request{TenantID: tenant, OperationID: c.id, OrderID: c.order, AmountCents: c.amount, Currency: c.currency}
+			r := operations.Request{TenantID: tenant, OperationID: c.id, OrderID: c.order, AmountCents: c.amount,
+				Currency: c.currency}
 			if c.name == "AnotherTenants" {
 				r.TenantID = "rival"
 			}
@@ -144,10 +146,12 @@ func TestAuthorize(t *testing.T) {
 		t.Errorf("again: %v, %v (-first +again):\n%s", isNew, err, diff)
 	}
 	for name, change := range map[string]func(*operations.Approval){
-		"case": func(a *operations.Approval) { a.CaseID = "case-2" }, "order": func(a *operations.Approval) { a.OrderID = "Q" },
+		"case":   func(a *operations.Approval) { a.CaseID = "case-2" },
+		"order":  func(a *operations.Approval) { a.OrderID = "Q" },
 		"amount": func(a *operations.Approval) { a.AmountCents++ }, "approver": func(a *operations.Approval) { a.ApprovedBy = "bob" },
-		"expiry": func(a *operations.Approval) { a.ExpiresAt = ptr(expires.Add(time.Second)) },
-		"never":  func(a *operations.Approval) { a.ExpiresAt = nil }, "currency": func(a *operations.Approval) { a.Currency = ptr("EUR") },
+		"expiry":   func(a *operations.Approval) { a.ExpiresAt = ptr(expires.Add(time.Second)) },
+		"never":    func(a *operations.Approval) { a.ExpiresAt = nil },
+		"currency": func(a *operations.Approval) { a.Currency = ptr("EUR") },
 	} {
 		other := a
 		change(&other)
@@ -155,7 +159,8 @@ func TestAuthorize(t *testing.T) {
 			t.Errorf("another %s: %v, want a conflict", name, err)
 		}
 	}
-	if _, _, err := b.Authorize(t.Context(), approval("L", "nowhere", 1)); !errors.Is(err, operations.ErrOrderNotFound) {
+	if _, _, err := b.Authorize(t.Context(), approval("L", "nowhere", 1)); !errors.Is(err,
+		operations.ErrOrderNotFound) {
 		t.Errorf("unknown order: %v", err)
 	}
 	foreign := approval("L", "P", 1)
@@ -221,10 +226,12 @@ func TestRevoke(t *testing.T) {
 		if _, err := b.Refund(t.Context(), tenant, "K"); !errors.Is(err, operations.ErrRefundNotFound) {
 			t.Errorf("a revoked key is shown as a refund: %v", err)
 		}
-		if _, _, err := b.Authorize(t.Context(), approval("K", "P", 4000)); !errors.Is(err, operations.ErrAuthorizationRevoked) {
+		if _, _, err := b.Authorize(t.Context(), approval("K", "P", 4000)); !errors.Is(err,
+			operations.ErrAuthorizationRevoked) {
 			t.Errorf("approve again what was withdrawn: %v", err)
 		}
-		if len(seen) != 1 || seen[0].Kind != "revoked" || *seen[0].Actor != "key_1" || seen[0].Detail["reason"] != "mistake" || seen[0].Detail["revoked_by"] != "bob" {
+		if len(seen) != 1 || seen[0].Kind != "revoked" || *seen[0].Actor != "key_1" ||
+			seen[0].Detail["reason"] != "mistake" || seen[0].Detail["revoked_by"] != "bob" {
 			t.Errorf("events %+v, want one withdrawal by bob", seen)
 		}
 		if n := b.count(`SELECT count(*) FROM operation_events WHERE operation_id = 'K' AND actor = 'key_1'`); n != 1 {
@@ -251,7 +258,8 @@ func TestRevoke(t *testing.T) {
 			if round%2 == 0 {
 				time.Sleep(time.Duration(round) * 20 * time.Microsecond)
 			}
-			_, revokeErr := second.Revoke(t.Context(), operations.Revocation{TenantID: tenant, OperationID: r.OperationID})
+			_, revokeErr := second.Revoke(t.Context(),
+				operations.Revocation{TenantID: tenant, OperationID: r.OperationID})
 			got := wait(t, refund)
 			executed := got.err == nil && got.receipt.Status == operations.StatusProcessed
 			withdrawn := errors.Is(got.err, operations.ErrAuthorizationRevoked)
@@ -289,7 +297,8 @@ func TestAuthorizationsOfCase(t *testing.T) {
 	if found[9].ExpiresAt != nil {
 		t.Errorf("an approval without expiry expires %v", found[9].ExpiresAt)
 	}
-	b.exec(`UPDATE refund_authorizations SET expires_at = CASE operation_id WHEN 'K-008' THEN '-infinity' ELSE 'infinity' END::timestamptz
+	b.exec(`UPDATE refund_authorizations SET expires_at = CASE operation_id WHEN 'K-008' THEN '-infinity'
+		ELSE 'infinity' END::timestamptz
 		WHERE operation_id IN ('K-008', 'K-009')`) // rows loaded by SQL may say so
 	if found, err = b.AuthorizationsOfCase(t.Context(), tenant, "case-1"); err != nil {
 		t.Fatal(err)

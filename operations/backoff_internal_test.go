@@ -9,7 +9,8 @@ import (
 func TestA66_BackOff_NeverOverflowsToNever(t *testing.T) {
 	t.Parallel()
 	const ever = time.Duration(math.MaxInt64)
-	for _, least := range []time.Duration{time.Nanosecond, 10 * time.Second, time.Hour, 200 * time.Hour, ever / 2, ever} {
+	for _, least := range []time.Duration{time.Nanosecond, 10 * time.Second, time.Hour, 200 * time.Hour,
+		ever / 2, ever} {
 		for _, most := range []time.Duration{least, time.Hour, 200 * time.Hour, 4000 * time.Hour, ever - 1, ever} {
 			e := &Engine{config: Config{BackoffMin: least, BackoffMax: most, ListingLag: most}}
 			last := time.Duration(0)
@@ -29,7 +30,8 @@ func TestA66_BackOff_NeverOverflowsToNever(t *testing.T) {
 		}
 	}
 	e := &Engine{config: Config{BackoffMin: 10 * time.Second, BackoffMax: time.Hour}}
-	for attempts, want := range map[int]time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 9: 2560 * time.Second, 10: time.Hour, 1 << 20: time.Hour} {
+	for attempts, want := range map[int]time.Duration{1: 10 * time.Second, 2: 20 * time.Second, 9: 2560 * time.Second,
+		10: time.Hour, 1 << 20: time.Hour} {
 		if got := e.nextCheck(nextBackoff, attempts, fact{}); got != want {
 			t.Errorf("attempt %d waits %v, want %v", attempts, got, want)
 		}

@@ -19,15 +19,16 @@ const batchSize = 200
 // batchDeadline ends a batch: it belongs to many callers, so that no single one's deadline does.
 const batchDeadline = 20 * time.Second
 
-// patience is how long a transaction keeps others of its kind from beginning beside it: somebody else's lock, a slow disk or
-// a dead connection is nothing to wait for.
+// patience is how long a transaction keeps others of its kind from beginning beside it: somebody else's lock, a slow
+// disk or a dead connection is nothing to wait for.
 const patience = 250 * time.Millisecond
 
-// claimsBeside is how many refunds have to wait for another transaction to begin while one commits. Each has a fixed price, of
-// some ten refunds; but while one waits for the disk the processors are free.
+// claimsBeside is how many refunds have to wait for another transaction to begin while one commits. Each has a fixed
+// price, of some ten refunds; but while one waits for the disk the processors are free.
 const claimsBeside = 40
 
-// How much is done at once. A few large transactions beat many small ones; what follows a reservation is limited by those.
+// How much is done at once. A few large transactions beat many small ones; what follows a reservation is limited by
+// those.
 var (
 	gateLimits   = batch.Limits{Name: "batch of leases", Size: batchSize, AtOnce: 2, Patience: patience}
 	recordLimits = batch.Limits{Name: "batch of outcomes", Size: batchSize, AtOnce: 4, Patience: patience}
@@ -46,11 +47,12 @@ func claimLimits(queue int) batch.Limits {
 // waiting is how many refunds wait for a transaction.
 func (e *Engine) waiting() int { return e.claims.Waiting() + e.patient.Waiting() }
 
-// patientLimits are of work that waits for somebody else's lock, of one order at a time: it holds few of the pool's connections,
-// so that those who need not wait always have some, and one tenant does not hold them all.
+// patientLimits are of work that waits for somebody else's lock, of one order at a time: it holds few of the pool's
+// connections, so that those who need not wait always have some, and one tenant does not hold them all.
 func patientLimits(pool *pgxpool.Pool) batch.Limits {
 	share := max(1, int(pool.Config().MaxConns)/6)
-	return batch.Limits{Name: "batch of one order", Size: batchSize, AtOnce: share, PerOwner: max(1, share-1), Beside: 1, Alone: true}
+	return batch.Limits{Name: "batch of one order", Size: batchSize, AtOnce: share, PerOwner: max(1, share-1),
+		Beside: 1, Alone: true}
 }
 
 // apart does work in company, and where one piece of it may have spoilt it for the others, apart.
@@ -64,8 +66,8 @@ func apart[In, Out any](e *Engine, work []In, run func([]In) ([]batch.Result[Out
 	}, run)
 }
 
-// inRounds does work in which keys may repeat: no key comes twice in one round. What repeats one sees what became of it, in the
-// next round, unless alike answers it from that.
+// inRounds does work in which keys may repeat: no key comes twice in one round. What repeats one sees what became of
+// it, in the next round, unless alike answers it from that.
 func inRounds[In comparable, Out any](
 	work []In, key func(In) operationKey, run func([]In) []batch.Result[Out],
 	alike func(again, before In, answered batch.Result[Out]) (batch.Result[Out], bool),
@@ -101,22 +103,26 @@ func inRounds[In comparable, Out any](
 	return ordered
 }
 
-// runsApart is how many transactions a batch may become in which something is wrong: enough to find two culprits among 200.
+// runsApart is how many transactions a batch may become in which something is wrong: enough to find two culprits among
+// 200.
 const runsApart = 32
 
-// spoilt reports whether one row may have spoilt a batch for the others: Postgres refused it, for whatever reason but that
-// nobody is served now, or a row could not be read.
+// spoilt reports whether one row may have spoilt a batch for the others: Postgres refused it, for whatever reason but
+// that nobody is served now, or a row could not be read.
 func spoilt(err error) bool {
 	code := pgtx.SQLState(err)
 	switch {
-	case pgtx.StaysLocked(err): // an order costs its calls one wait in all, and where a key is locked each waits for itself
+	// an order costs its calls one wait in all, and where a key is locked each waits for itself
+	case pgtx.StaysLocked(err):
 		return false
 	case pgtx.Poisoned(err):
 		return !pgerrcode.IsInsufficientResources(code)
 	case errors.Is(err, ErrDeadlineExceeded):
 		return false
-	case errors.Is(err, ErrDatabaseUnavailable): // said by the server of our statement, perhaps by a trigger of its owner's
-		return pgerrcode.IsConnectionException(code) || code == pgerrcode.SerializationFailure || code == pgerrcode.ReadOnlySQLTransaction
+	// said by the server of our statement, perhaps by a trigger of its owner's
+	case errors.Is(err, ErrDatabaseUnavailable):
+		return pgerrcode.IsConnectionException(code) || code == pgerrcode.SerializationFailure ||
+			code == pgerrcode.ReadOnlySQLTransaction
 	default:
 		return true
 	}
@@ -125,7 +131,8 @@ func spoilt(err error) bool {
 // inCompany has work done together with what others want at the same time.
 func inCompany[In, Out any](ctx context.Context, g *batch.Group[In, Out], lane batch.Lane, work In) (Out, error) {
 	out, err := g.Do(ctx, lane, work)
-	// The transaction ends when the last of its callers has left: whether that or the caller's own end is noticed first says nothing.
+	// The transaction ends when the last of its callers has left: whether that or the caller's own end is noticed first
+	// says nothing.
 	if left := ctx.Err(); left != nil && (errors.Is(err, left) || errors.Is(err, ErrDeadlineExceeded)) {
 		err = ErrDeadlineExceeded
 	}

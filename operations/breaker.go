@@ -10,8 +10,8 @@ import (
 	"github.com/sony/gobreaker/v2"
 )
 
-// breaker stops the requests to a provider that has failed several of them in a row, or that refuses our credentials. It
-// does not stop looking at the provider's books, nor do look-ups that fail open it.
+// breaker stops the requests to a provider that has failed several of them in a row, or that refuses our credentials.
+// It does not stop looking at the provider's books, nor do look-ups that fail open it.
 type breaker struct {
 	circuit *gobreaker.TwoStepCircuitBreaker[struct{}]
 	trip    atomic.Bool // the next failure opens it, whatever went before
@@ -30,7 +30,8 @@ func newBreaker(name string, failures int, open time.Duration, log *slog.Logger)
 		},
 		IsExcluded: func(err error) bool { return errors.Is(err, errUnused) },
 		OnStateChange: func(name string, from, to gobreaker.State) {
-			log.Warn("provider breaker", slog.String("provider", name), slog.String("from", from.String()), slog.String("to", to.String()))
+			log.Warn("provider breaker", slog.String("provider", name), slog.String("from", from.String()),
+				slog.String("to", to.String()))
 		},
 	})
 	return b
@@ -52,8 +53,8 @@ func (b *breaker) permit() permit {
 	}
 }
 
-// admits is how many refunds may be reserved for the provider now: none while the circuit is open, one while it tries whether it
-// may close again.
+// admits is how many refunds may be reserved for the provider now: none while the circuit is open, one while it tries
+// whether it may close again.
 func (b *breaker) admits() int32 {
 	switch b.circuit.State() {
 	case gobreaker.StateOpen:
@@ -66,8 +67,8 @@ func (b *breaker) admits() int32 {
 	}
 }
 
-// admission is the permit of a refund that was reserved while the circuit admitted it. Where it has opened since, the call is
-// made all the same, and counts neither way.
+// admission is the permit of a refund that was reserved while the circuit admitted it. Where it has opened since, the
+// call is made all the same, and counts neither way.
 func (b *breaker) admission() permit {
 	if p := b.permit(); p != nil {
 		return p
@@ -75,8 +76,8 @@ func (b *breaker) admission() permit {
 	return func(error) {}
 }
 
-// permit reports what became of a permitted call: nil for any answer that the provider gave in good order. Whoever needs no
-// permit has none.
+// permit reports what became of a permitted call: nil for any answer that the provider gave in good order. Whoever
+// needs no permit has none.
 type permit func(error)
 
 // used reports what a permitted call came to.

@@ -90,13 +90,15 @@ func (b *bundle) count(sql string, args ...any) int64 {
 // order makes an order with captured minor units of USD.
 func (b *bundle) order(id string, captured int64) {
 	b.t.Helper()
-	b.exec(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents) VALUES ($1, $2, 'USD', $3)`, tenant, id, captured)
+	b.exec(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents) VALUES ($1, $2, 'USD', $3)`, tenant, id,
+		captured)
 }
 
 // approve makes an authorization and returns the request that it allows.
 func (b *bundle) approve(operationID, orderID string, amount int64) operations.Request {
 	b.t.Helper()
-	b.exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
+	b.exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency,
+		approved_by)
 		VALUES ($1, $2, 'case-1', $3, $4, 'USD', 'ann')`, tenant, operationID, orderID, amount)
 	return operations.Request{TenantID: tenant, OperationID: operationID, OrderID: orderID, AmountCents: amount}
 }
@@ -108,14 +110,16 @@ func (b *bundle) free() { b.exec(`UPDATE tenants SET require_authorization = fal
 func (b *bundle) moved(orderID string) int64 {
 	b.t.Helper()
 	posted := b.count(`SELECT coalesce(sum(l.amount_cents), 0)::bigint FROM ledger_transfers l
-		JOIN refund_operations o USING (tenant_id, operation_id) WHERE o.tenant_id = $1 AND o.order_id = $2`, tenant, orderID)
+		JOIN refund_operations o USING (tenant_id, operation_id) WHERE o.tenant_id = $1
+			AND o.order_id = $2`, tenant, orderID)
 	balance := b.count(`SELECT refunded_cents FROM orders WHERE tenant_id = $1 AND order_id = $2`, tenant, orderID)
 	claimed := b.count(`SELECT coalesce(sum(amount_cents), 0)::bigint FROM refund_operations
 		WHERE tenant_id = $1 AND order_id = $2 AND state = 'succeeded'`, tenant, orderID)
 	if posted != balance || posted != claimed {
 		b.t.Errorf("order %s: transfers %d, balance %d, operations %d", orderID, posted, balance, claimed)
 	}
-	if over := b.count(`SELECT over_refunded_cents FROM orders WHERE tenant_id = $1 AND order_id = $2`, tenant, orderID); over != 0 {
+	if over := b.count(`SELECT over_refunded_cents FROM orders WHERE tenant_id = $1
+		AND order_id = $2`, tenant, orderID); over != 0 {
 		b.t.Errorf("order %s: a request took %d beyond its capture", orderID, over)
 	}
 	return posted
@@ -207,10 +211,12 @@ func (r *rival) lock(orderID string) {
 // claim does what another replica's winning transaction does: the key and the debit.
 func (r *rival) claim(q operations.Request) {
 	r.b.t.Helper()
-	r.exec(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
+	r.exec(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+		currency,
 		state, settled_at) VALUES ($1, $2, $3, gen_random_uuid(), $4, $5, 'USD', 'succeeded', now())`,
 		q.TenantID, q.OperationID, operations.Fingerprint(q.OrderID, q.AmountCents), q.OrderID, q.AmountCents)
-	r.exec(`INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency)
+	r.exec(`INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
+		amount_cents, currency)
 		VALUES ($1, $2, 1, 'refund', 'merchant', 'customer', $3, 'USD')`, q.TenantID, q.OperationID, q.AmountCents)
 }
 

@@ -52,8 +52,9 @@ func (e *Engine) claimAll(ctx context.Context, calls []*call) []batch.Result[cla
 	}, (*call).alike)
 }
 
-// alike answers a call as the one before it in its batch that has the same key, so that no storm of retries costs its neighbours
-// a transaction for each: a key that was found to have its row still has it, and the same request is refused for the same reason.
+// alike answers a call as the one before it in its batch that has the same key, so that no storm of retries costs its
+// neighbours a transaction for each: a key that was found to have its row still has it, and the same request is refused
+// for the same reason.
 func (c *call) alike(before *call, answered batch.Result[claimed]) (batch.Result[claimed], bool) {
 	switch own := answered.Out.own; {
 	case own != nil && own.State == StateSucceeded:
@@ -75,8 +76,8 @@ func refused(err error) bool {
 	}, func(reason error) bool { return errors.Is(err, reason) })
 }
 
-// claimPatiently is tx 1 of calls of one order that somebody else had locked. It waits for that lock, and then leaves out whose
-// caller has gone meanwhile.
+// claimPatiently is tx 1 of calls of one order that somebody else had locked. It waits for that lock, and then leaves
+// out whose caller has gone meanwhile.
 func (e *Engine) claimPatiently(ctx context.Context, calls []*call) []batch.Result[claimed] {
 	ctx, cancel := context.WithTimeout(ctx, batchDeadline)
 	defer cancel()
@@ -211,7 +212,8 @@ func (e *Engine) newClaimRows(calls []*call) (*claimRows, error) {
 	for i := range calls {
 		r.calls[i] = i
 	}
-	slices.SortStableFunc(r.calls, func(i, j int) int { return compareOrders(calls[i].orderKey(), calls[j].orderKey()) })
+	slices.SortStableFunc(r.calls,
+		func(i, j int) int { return compareOrders(calls[i].orderKey(), calls[j].orderKey()) })
 	var order OrderKey
 	var ahead int64
 	for _, i := range r.calls {
@@ -247,7 +249,8 @@ func (r *claimRows) add(c *call, ahead int64) error {
 	if err != nil {
 		return err
 	}
-	r.tenants, r.ids, r.orders = append(r.tenants, c.TenantID), append(r.ids, c.OperationID), append(r.orders, c.OrderID)
+	r.tenants, r.ids, r.orders = append(r.tenants, c.TenantID), append(r.ids, c.OperationID),
+		append(r.orders, c.OrderID)
 	r.ahead, r.amounts = append(r.ahead, ahead), append(r.amounts, c.AmountCents)
 	r.currencies, r.reasons = append(r.currencies, c.Currency), append(r.reasons, c.Reason)
 	r.fingerprints, r.refundIDs = append(r.fingerprints, c.fingerprint), append(r.refundIDs, c.refundID)
@@ -273,11 +276,14 @@ var (
 	SELECT c.place, c.verdict, c.at, c.currency, c.provider, c.payment_ref, c.remainder, coalesce(c.look_first, false),
 		c.payment_account, ` + strings.ReplaceAll(operationColumns, "o.", "(c.operation).")
 	claimKey = verdicts + `
-	FROM claim_refund($1::boolean, $2::text, $3::text, $4::text, $5::bigint, $6::text, $7::text, $8::uuid, $9::text, $10::jsonb,
-		$11::interval, $12::text, $13::text, $14::text[], $15::integer[], $16::interval[], $17::integer[], $18::interval,
+	FROM claim_refund($1::boolean, $2::text, $3::text, $4::text, $5::bigint, $6::text, $7::text, $8::uuid, $9::text,
+		$10::jsonb,
+		$11::interval, $12::text, $13::text, $14::text[], $15::integer[], $16::interval[], $17::integer[],
+			$18::interval,
 		$19::interval) AS c`
 	claimKeys = verdicts + `
-	FROM claim_refunds($1::boolean, $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[],
+	FROM claim_refunds($1::boolean, $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[],
+		$8::text[],
 		$9::text[], $10::text[], $11::text[], $12::interval[], $13::text[], $14::text[], $15::text[], $16::integer[],
 		$17::interval[], $18::integer[], $19::interval, $20::interval) AS c`
 )
@@ -287,12 +293,14 @@ func (r *claimRows) queue(b *pgx.Batch, patient bool, found func(verdict)) {
 	var q *pgx.QueuedQuery
 	if len(r.calls) == 1 {
 		q = b.Queue(claimKey,
-			patient, r.tenants[0], r.ids[0], r.orders[0], r.amounts[0], r.currencies[0], r.fingerprints[0], r.refundIDs[0],
+			patient, r.tenants[0], r.ids[0], r.orders[0], r.amounts[0], r.currencies[0], r.fingerprints[0],
+			r.refundIDs[0],
 			r.reasons[0], r.metadata[0], r.left[0], r.layers[0], r.details[0],
 			r.providers, r.admitted, r.retentions, r.keyLengths, r.lease, r.callLimit)
 	} else {
 		q = b.Queue(claimKeys,
-			patient, r.tenants, r.ids, r.orders, r.ahead, r.amounts, r.currencies, r.fingerprints, r.refundIDs, r.reasons,
+			patient, r.tenants, r.ids, r.orders, r.ahead, r.amounts, r.currencies, r.fingerprints, r.refundIDs,
+			r.reasons,
 			r.metadata, r.left, r.layers, r.details, r.providers, r.admitted, r.retentions, r.keyLengths, r.lease, r.callLimit)
 	}
 	q.Query(func(rows pgx.Rows) error {
@@ -308,12 +316,14 @@ func (r *claimRows) queue(b *pgx.Batch, patient bool, found func(verdict)) {
 	})
 }
 
-// scanVerdict reads a row of claim_refunds. A key's row that can not be read is its own caller's trouble, and nobody else's.
+// scanVerdict reads a row of claim_refunds. A key's row that can not be read is its own caller's trouble, and nobody
+// else's.
 func scanVerdict(rows pgx.Rows) (verdict, error) {
 	var v verdict
 	var o Operation
 	row := o.targets()
-	targets := append([]any{&v.place, &v.word, &v.at, &v.currency, &v.provider, &v.paymentRef, &v.remainder, &v.lookFirst,
+	targets := append([]any{&v.place, &v.word, &v.at, &v.currency, &v.provider, &v.paymentRef, &v.remainder,
+		&v.lookFirst,
 		&v.account},
 		make([]any, len(row))...)
 	if err := rows.Scan(targets...); err != nil || v.word != "known" {

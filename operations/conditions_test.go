@@ -29,11 +29,13 @@ func testSubmit_KnowsNoOtherTenant(t *testing.T, newBundle func(*testing.T) *bun
 		t.Errorf("the other's approval is withdrawn: %v", err)
 	}
 	expect(t, b.submit(mine), operations.StatusProcessed)
-	b.exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
+	b.exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency,
+		approved_by)
 		VALUES ('rival', 'K', 'case-1', 'P', 4000, 'USD', 'bob')`)
 	expect(t, b.submit(theirs), operations.StatusProcessed)
 	b.approve("R", "P", 9)
-	b.exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
+	b.exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency,
+		approved_by)
 		VALUES ('rival', 'R', 'case-1', 'P', 5, 'USD', 'bob')`)
 	if _, err := b.Revoke(t.Context(), operations.Revocation{TenantID: "rival", OperationID: "R"}); err != nil {
 		t.Error(err)
@@ -53,7 +55,8 @@ func TestSubmit_AnApprovalThatExpiresWhileTheOrderIsAwaited_IsExpired(t *testing
 	onBothRoads(t, testSubmit_AnApprovalThatExpiresWhileTheOrderIsAwaited_IsExpired)
 }
 
-func testSubmit_AnApprovalThatExpiresWhileTheOrderIsAwaited_IsExpired(t *testing.T, newBundle func(*testing.T) *bundle) {
+func testSubmit_AnApprovalThatExpiresWhileTheOrderIsAwaited_IsExpired(t *testing.T,
+	newBundle func(*testing.T) *bundle) {
 	b := newBundle(t)
 	b.order("P", 10000)
 	r := b.approve("K", "P", 4000)
@@ -85,14 +88,16 @@ func TestLease_IsOfOneTenantsOperation(t *testing.T) {
 	row := func() string {
 		t.Helper()
 		var text string
-		err := p.db.Owner.QueryRow(t.Context(), `SELECT o::text FROM refund_operations o WHERE tenant_id = 'rival'`).Scan(&text)
+		err := p.db.Owner.QueryRow(t.Context(), `SELECT o::text FROM refund_operations o
+			WHERE tenant_id = 'rival'`).Scan(&text)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return text
 	}
 	before := row()
-	if op, err := p.Reconcile(t.Context(), tenant, "K"); err != nil || op.TenantID != tenant || op.State != operations.StateSucceeded {
+	if op, err := p.Reconcile(t.Context(), tenant, "K"); err != nil || op.TenantID != tenant ||
+		op.State != operations.StateSucceeded {
 		t.Errorf("%+v, %v", op, err)
 	}
 	if diff := cmp.Diff(before, row()); diff != "" {

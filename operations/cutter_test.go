@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// cutter is a proxy in front of Postgres that cuts the connection at the next COMMIT of tx 1: before the server sees it, or
-// after the server has applied it and before the client hears of it.
+// cutter is a proxy in front of Postgres that cuts the connection at the next COMMIT of tx 1: before the server sees
+// it, or after the server has applied it and before the client hears of it.
 type cutter struct {
 	URL    string
 	after  bool

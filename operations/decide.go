@@ -97,16 +97,17 @@ const (
 	nextNever
 )
 
-// decide is the state machine: what becomes of an operation by one fact, where remainder is what its order's capture leaves
-// (minor units), negative where a provider paid more. Proof of success, and a failure that the provider's books show, count
-// whatever the lease; all else only if nobody took the lease since and the state is the one that it was taken in.
+// decide is the state machine: what becomes of an operation by one fact, where remainder is what its order's capture
+// leaves (minor units), negative where a provider paid more. Proof of success, and a failure that the provider's books
+// show, count whatever the lease; all else only if nobody took the lease since and the state is the one that it was
+// taken in.
 func (r reservation) decide(f fact, remainder int64) change {
 	c := change{
 		state: r.State, failureCode: r.FailureCode, providerRefundID: r.ProviderRefundID, doubted: r.doubted,
 		next: r.resting(f.answered()), notSent: f.source == sourceLookup || f.unwritten,
 	}
-	// What was seen, or decided on what was seen, is as old as its lease: a holder that slept through the end of that says
-	// nothing any more. The answer to a request stays true until somebody takes the lease.
+	// What was seen, or decided on what was seen, is as old as its lease: a holder that slept through the end of that
+	// says nothing any more. The answer to a request stays true until somebody takes the lease.
 	ours := f.lease.attempts == r.attempts && f.lease.State == r.State && (r.leased || f.source == sourceRefund)
 	switch {
 	case f.noted || f.silent:
@@ -160,8 +161,8 @@ func (r reservation) decide(f fact, remainder int64) change {
 	return c
 }
 
-// failedMeanwhile tells whether the provider's books showed this very refund as failed after the call that calls it paid had
-// begun: refunds fail late, and never succeed late. A new look decides.
+// failedMeanwhile tells whether the provider's books showed this very refund as failed after the call that calls it
+// paid had begun: refunds fail late, and never succeed late. A new look decides.
 func (r reservation) failedMeanwhile(f fact) bool {
 	return r.State == StateFailed && f.lease.State != StateFailed && f.source != sourceHuman && !r.failedByPerson() &&
 		r.ProviderRefundID != nil && *r.ProviderRefundID == f.result.ProviderRefundID
@@ -200,9 +201,9 @@ func (r reservation) overRefunded() bool {
 	return r.State == StateNeedsAttention && deref(r.FailureCode) == FailureOverRefund
 }
 
-// paid: the provider shows it as executed, or a person says so. Proof of it is never dropped, whatever we believed: one that
-// had failed is held again, whether the remainder covers it or not. What is beyond the capture is settled by a human alone,
-// as long as it is beyond it.
+// paid: the provider shows it as executed, or a person says so. Proof of it is never dropped, whatever we believed: one
+// that had failed is held again, whether the remainder covers it or not. What is beyond the capture is settled by a
+// human alone, as long as it is beyond it.
 func (r reservation) paid(c *change, by source, remainder int64) {
 	switch {
 	case r.State == StateSucceeded:
@@ -253,7 +254,8 @@ func (r reservation) pending(c *change) {
 // declined: the answer to our request was no. It is believed at once only where nothing of ours can have been executed.
 func (r reservation) declined(c *change, result ProviderResult) {
 	code := result.DeclineCode
-	if r.attempts > 1 || r.doubted != nil || result.Doubtful || code == DeclineAlreadyRefunded || code == DeclineExceedsUnrefunded {
+	if r.attempts > 1 || r.doubted != nil || result.Doubtful ||
+		code == DeclineAlreadyRefunded || code == DeclineExceedsUnrefunded {
 		c.doubted, c.next = &code, nextLag
 		return
 	}

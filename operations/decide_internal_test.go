@@ -20,11 +20,14 @@ func everyDecision(visit func(name string, r reservation, f fact, remainder int6
 		{source: sourceRefund, result: ProviderResult{Outcome: OutcomeDeclined, DeclineCode: DeclineDeclined}},
 		{source: sourceRefund, result: ProviderResult{Outcome: OutcomeDeclined, DeclineCode: DeclineAlreadyRefunded}},
 		{source: sourceRefund, result: ProviderResult{Outcome: OutcomeDeclined, DeclineCode: DeclineExceedsUnrefunded}},
-		{source: sourceRefund, kind: ErrorUnknown}, {source: sourceRefund, kind: ErrorNotSent}, {source: sourceRefund, kind: ErrorMisconfigured},
+		{source: sourceRefund, kind: ErrorUnknown}, {source: sourceRefund, kind: ErrorNotSent}, {source: sourceRefund,
+			kind: ErrorMisconfigured},
 		{source: sourceLookup, result: ProviderResult{Outcome: OutcomeSucceeded, ProviderRefundID: "p"}},
 		{source: sourceLookup, result: ProviderResult{Outcome: OutcomePending, ProviderRefundID: "p"}},
-		{source: sourceLookup, result: ProviderResult{Outcome: OutcomeDeclined, DeclineCode: DeclineRefundFailed, ProviderRefundID: "p"}},
-		{source: sourceLookup, kind: ErrorUnknown}, {source: sourceLookup, kind: ErrorNotSent}, {source: sourceLookup, kind: ErrorMisconfigured},
+		{source: sourceLookup, result: ProviderResult{Outcome: OutcomeDeclined, DeclineCode: DeclineRefundFailed,
+			ProviderRefundID: "p"}},
+		{source: sourceLookup, kind: ErrorUnknown}, {source: sourceLookup, kind: ErrorNotSent}, {source: sourceLookup,
+			kind: ErrorMisconfigured},
 		{source: sourceLookup, kind: ErrorNotFound}, {source: sourceLookup, kind: ErrorContradictory},
 		{source: sourceHuman, result: ProviderResult{Outcome: OutcomeSucceeded}},
 		{source: sourceHuman, result: ProviderResult{Outcome: OutcomeDeclined, DeclineCode: FailureResolvedByOperator}},
@@ -35,8 +38,9 @@ func everyDecision(visit func(name string, r reservation, f fact, remainder int6
 				for flags := range 1 << 9 {
 					bit := func(n int) bool { return bools[flags>>n&1] }
 					r := reservation{
-						Operation: Operation{TenantID: "t", OperationID: "k", OrderID: "o", AmountCents: 100, State: state, FailureCode: code},
-						attempts:  1, leased: !bit(8), keyAlive: bit(0), lagOver: bit(1), tooOld: bit(2), lastSeq: 3,
+						Operation: Operation{TenantID: "t", OperationID: "k", OrderID: "o", AmountCents: 100,
+							State: state, FailureCode: code},
+						attempts: 1, leased: !bit(8), keyAlive: bit(0), lagOver: bit(1), tooOld: bit(2), lastSeq: 3,
 					}
 					if bit(3) {
 						r.attempts = 2
@@ -53,7 +57,8 @@ func everyDecision(visit func(name string, r reservation, f fact, remainder int6
 					}
 					f.barred = bit(7)
 					for _, remainder := range []int64{-1, 0, 99, 100} {
-						name := fmt.Sprintf("%s(%s) fact %d flags %09b remainder %d", state, deref(code), i, flags, remainder)
+						name := fmt.Sprintf("%s(%s) fact %d flags %09b remainder %d", state, deref(code), i, flags,
+							remainder)
 						visit(name, r, f, remainder, r.decide(f, remainder))
 					}
 				}
@@ -126,7 +131,8 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 			fail("somebody else's lease, and yet it moved without an outcome")
 		case f.source == sourceRefund && f.is(OutcomeDeclined) && !ours && c.state != r.State:
 			fail("a late decline was believed")
-		case r.State == StateSucceeded && c.state != StateSucceeded && (f.source != sourceLookup || !f.is(OutcomeDeclined)):
+		case r.State == StateSucceeded && c.state != StateSucceeded &&
+			(f.source != sourceLookup || !f.is(OutcomeDeclined)):
 			fail("a success ended by something else than the provider's late failure")
 		case r.State == StateFailed && c.state != StateFailed && !proof:
 			fail("a failure was taken back without proof")
@@ -136,14 +142,16 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 			fail("a human decided after the lease had run out")
 		}
 
-		if c.resend && (r.State != StateReserved || !ours || f.barred || f.kind != ErrorNotFound || !r.keyAlive || r.doubted != nil || c.state != StateReserved) {
+		if c.resend && (r.State != StateReserved || !ours || f.barred || f.kind != ErrorNotFound || !r.keyAlive ||
+			r.doubted != nil || c.state != StateReserved) {
 			fail("sent again where it must not be")
 		}
 		if c.state == StateFailed && r.State == StateReserved && f.source == sourceRefund && (r.attempts > 1 ||
 			f.result.DeclineCode == DeclineAlreadyRefunded || f.result.DeclineCode == DeclineExceedsUnrefunded) {
 			fail("a doubtful decline was believed")
 		}
-		if c.state == StateFailed && r.State != StateFailed && f.kind == ErrorNotFound && (r.doubted == nil || !r.lagOver) {
+		if c.state == StateFailed && r.State != StateFailed && f.kind == ErrorNotFound &&
+			(r.doubted == nil || !r.lagOver) {
 			fail("failed for being not found, without a decline or within the lag")
 		}
 		if c.notSent && f.source == sourceRefund && f.kind != ErrorNotSent {
@@ -152,13 +160,15 @@ func TestDecide_KeepsItsPromisesInEveryCase(t *testing.T) {
 		if (c.state == StateFailed) != (c.failureCode != nil) && c.state != StateNeedsAttention {
 			fail("failure code and state contradict each other")
 		}
-		if c.state != r.State && c.next == nextNever && (c.state != StateFailed || r.doubted != nil && f.kind == ErrorNotFound) {
+		if c.state != r.State && c.next == nextNever &&
+			(c.state != StateFailed || r.doubted != nil && f.kind == ErrorNotFound) {
 			fail("it is never looked at again")
 		}
 		if f.is(OutcomePending) && f.source == sourceLookup && ours && c.next == nextNever {
 			fail("the provider's last word is to come, and nobody hears it")
 		}
-		if c.state == StateSucceeded && r.State != StateSucceeded && f.source == sourceRefund && r.attempts > 1 && c.next != nextLag {
+		if c.state == StateSucceeded && r.State != StateSucceeded && f.source == sourceRefund && r.attempts > 1 &&
+			c.next != nextLag {
 			fail("whether it was executed twice is not looked up")
 		}
 		if c.doubted != nil && c.state != StateReserved && c.state != StateNeedsAttention {
@@ -193,27 +203,42 @@ func TestDecide_FollowsTheTable(t *testing.T) {
 		resend bool
 		next   schedule
 	}{
-		{"doubted, within the lag", row(StateReserved, doubted), lookup(ErrorNotFound), StateReserved, "", false, nextLag},
-		{"doubted, after the lag", row(StateReserved, func(r *reservation) { doubted(r); r.lagOver = true }), lookup(ErrorNotFound), StateFailed, DeclineDeclined, false, nextDaily},
-		{"key alive, within the lag", row(StateReserved, func(r *reservation) { r.keyAlive = true }), lookup(ErrorNotFound), StateReserved, "", true, nextBackoff},
-		{"key alive, after the lag", row(StateReserved, func(r *reservation) { r.keyAlive, r.lagOver = true, true }), lookup(ErrorNotFound), StateReserved, "", true, nextBackoff},
-		{"never asked, overdue", row(StateReserved, func(r *reservation) { r.tooOld = true }), fact{source: sourceLookup, kind: ErrorNotSent, unasked: true}, StateReserved, "", false, nextRest},
-		{"failed for good, looked up in vain", row(StateFailed, nil), lookup(ErrorUnknown), StateFailed, "", false, nextDaily},
+		{"doubted, within the lag", row(StateReserved, doubted), lookup(ErrorNotFound), StateReserved, "", false,
+			nextLag},
+		{"doubted, after the lag", row(StateReserved, func(r *reservation) { doubted(r); r.lagOver = true }),
+			lookup(ErrorNotFound), StateFailed, DeclineDeclined, false, nextDaily},
+		{"key alive, within the lag", row(StateReserved, func(r *reservation) { r.keyAlive = true }),
+			lookup(ErrorNotFound), StateReserved, "", true, nextBackoff},
+		{"key alive, after the lag", row(StateReserved, func(r *reservation) { r.keyAlive, r.lagOver = true, true }),
+			lookup(ErrorNotFound), StateReserved, "", true, nextBackoff},
+		{"never asked, overdue", row(StateReserved, func(r *reservation) { r.tooOld = true }),
+			fact{source: sourceLookup, kind: ErrorNotSent, unasked: true}, StateReserved, "", false, nextRest},
+		{"failed for good, looked up in vain", row(StateFailed, nil), lookup(ErrorUnknown), StateFailed, "", false,
+			nextDaily},
 		{"failed for good, looked up", row(StateFailed, nil), lookup(ErrorNotFound), StateFailed, "", false, nextNever},
 		{"failed for good, pending there", row(StateFailed, nil), pending, StateFailed, "", false, nextDaily},
 		{"failed long ago, pending there", row(StateFailed, recheckOver), pending, StateFailed, "", false, nextDaily},
-		{"succeeded long ago, pending there", row(StateSucceeded, recheckOver), pending, StateSucceeded, "", false, nextDaily},
-		{"key expired, within the lag", row(StateReserved, nil), lookup(ErrorNotFound), StateReserved, "", false, nextLag},
-		{"key expired, after the lag", row(StateReserved, func(r *reservation) { r.lagOver = true }), lookup(ErrorNotFound), StateNeedsAttention, attentionKeyExpired, false, nextSlowest},
+		{"succeeded long ago, pending there", row(StateSucceeded, recheckOver), pending, StateSucceeded, "", false,
+			nextDaily},
+		{"key expired, within the lag", row(StateReserved, nil), lookup(ErrorNotFound), StateReserved, "", false,
+			nextLag},
+		{"key expired, after the lag", row(StateReserved, func(r *reservation) { r.lagOver = true }),
+			lookup(ErrorNotFound), StateNeedsAttention, attentionKeyExpired, false, nextSlowest},
 		{"pending, not found", row(StatePending, nil), lookup(ErrorNotFound), StatePending, "", false, nextBackoff},
 		{"succeeded, not found", row(StateSucceeded, nil), lookup(ErrorNotFound), StateSucceeded, "", false, nextDaily},
-		{"succeeded, contradictory", row(StateSucceeded, nil), lookup(ErrorContradictory), StateSucceeded, "", false, nextDaily},
-		{"succeeded long ago", row(StateSucceeded, recheckOver), lookup(ErrorUnknown), StateSucceeded, "", false, nextNever},
-		{"reserved, contradictory", row(StateReserved, nil), lookup(ErrorContradictory), StateNeedsAttention, attentionContradictory, false, nextSlowest},
+		{"succeeded, contradictory", row(StateSucceeded, nil), lookup(ErrorContradictory), StateSucceeded, "", false,
+			nextDaily},
+		{"succeeded long ago", row(StateSucceeded, recheckOver), lookup(ErrorUnknown), StateSucceeded, "", false,
+			nextNever},
+		{"reserved, contradictory", row(StateReserved, nil), lookup(ErrorContradictory), StateNeedsAttention,
+			attentionContradictory, false, nextSlowest},
 		{"reserved, outage", row(StateReserved, nil), lookup(ErrorUnknown), StateReserved, "", false, nextBackoff},
-		{"reserved, misconfigured", row(StateReserved, nil), lookup(ErrorMisconfigured), StateReserved, "", false, nextBackoff},
-		{"reserved, outage, overdue", row(StateReserved, func(r *reservation) { r.tooOld = true }), lookup(ErrorUnknown), StateNeedsAttention, attentionTooOld, false, nextSlowest},
-		{"pending for ever", row(StatePending, func(r *reservation) { r.tooOld = true }), pending, StateNeedsAttention, attentionTooOld, false, nextSlowest},
+		{"reserved, misconfigured", row(StateReserved, nil), lookup(ErrorMisconfigured), StateReserved, "", false,
+			nextBackoff},
+		{"reserved, outage, overdue", row(StateReserved, func(r *reservation) { r.tooOld = true }),
+			lookup(ErrorUnknown), StateNeedsAttention, attentionTooOld, false, nextSlowest},
+		{"pending for ever", row(StatePending, func(r *reservation) { r.tooOld = true }), pending, StateNeedsAttention,
+			attentionTooOld, false, nextSlowest},
 	} {
 		c.f.lease = Lease{attempts: c.row.attempts, State: c.row.State}
 		got := c.row.decide(c.f, 0)

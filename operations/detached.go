@@ -31,8 +31,8 @@ func (f *inFlight) drain() {
 	f.group.Wait()
 }
 
-// detached does what belongs to an operation rather than to the request that began it: it goes on after its caller has left,
-// who is then told ErrDeadlineExceeded. Once the engine is stopping it is ErrOverloaded.
+// detached does what belongs to an operation rather than to the request that began it: it goes on after its caller has
+// left, who is then told ErrDeadlineExceeded. Once the engine is stopping it is ErrOverloaded.
 func detached[T any](ctx context.Context, e *Engine, act func(context.Context) (T, error)) (T, error) {
 	type result struct {
 		value T

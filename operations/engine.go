@@ -15,8 +15,8 @@ import (
 	"refundd/internal/batch"
 )
 
-// OnEvents queues what other rooms write in the transaction of events. It is pure SQL, which travels in the message that commits
-// them: following a transition costs no round trip. The rows are as the transition leaves them.
+// OnEvents queues what other rooms write in the transaction of events. It is pure SQL, which travels in the message
+// that commits them: following a transition costs no round trip. The rows are as the transition leaves them.
 type OnEvents func(b *pgx.Batch, events []Event) error
 
 // Config is what an Engine needs; the zero value of each optional field means its default.
@@ -89,11 +89,13 @@ func (c *Config) validate() error {
 		}
 	}
 	if least := LeastLease(c.ProviderTimeout); c.Lease < least {
-		faults = append(faults, fmt.Errorf("lease %v leaves no time to look up and to record: it must be at least %v", c.Lease, least))
+		faults = append(faults, fmt.Errorf("lease %v leaves no time to look up and to record: it must be at least %v",
+			c.Lease, least))
 	}
 	for name, setup := range c.Providers {
 		if most := setup.MostLease(c.ProviderTimeout); c.Lease > most {
-			faults = append(faults, fmt.Errorf("lease %v is longer than the %v that keys of provider %s leave", c.Lease, most, name))
+			faults = append(faults, fmt.Errorf("lease %v is longer than the %v that keys of provider %s leave", c.Lease,
+				most, name))
 		}
 	}
 	return errors.Join(faults...)
@@ -109,10 +111,11 @@ type Engine struct {
 	gate           *batch.Group[Lease, bool]              // leases in front of a provider
 	records        *batch.Group[*fact, recorded]          // facts for tx 2
 	patientRecords *batch.Group[*fact, recorded]          // facts of orders that somebody else holds
-	turns          *batch.Group[turn, any]                // what waits for an order that somebody else holds, but refunds
-	submits        inFlight
-	acts           inFlight // what goes on after its caller has left
-	metrics        *metrics
+	// what waits for an order that somebody else holds, but refunds
+	turns   *batch.Group[turn, any]
+	submits inFlight
+	acts    inFlight // what goes on after its caller has left
+	metrics *metrics
 
 	providers     map[string]*provider
 	providerNames []string // beside the milliseconds that each of them remembers a key
@@ -149,7 +152,8 @@ func New(c Config) (*Engine, error) {
 	return e, nil
 }
 
-// Run returns once ctx has ended and what was under way by then is answered, or recorded; what comes later is ErrOverloaded.
+// Run returns once ctx has ended and what was under way by then is answered, or recorded; what comes later is
+// ErrOverloaded.
 func (e *Engine) Run(ctx context.Context) error {
 	<-ctx.Done()
 	e.submits.drain() // which may call a provider,

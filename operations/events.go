@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Event is one entry of an operation's append-only history: a provider attempt or a transition. A refund without a provider
-// has none: its row and its transfer are its timeline.
+// Event is one entry of an operation's append-only history: a provider attempt or a transition. A refund without a
+// provider has none: its row and its transfer are its timeline.
 type Event struct {
 	TenantID          string
 	OperationID       string
@@ -64,13 +64,16 @@ func (e *Engine) queueEvents(b *pgx.Batch, events []Event) error {
 		}
 	}
 	b.Queue(`
-		INSERT INTO operation_events (tenant_id, operation_id, kind, from_state, to_state, attempt, layer, actor, error_kind,
+		INSERT INTO operation_events (tenant_id, operation_id, kind, from_state, to_state, attempt, layer, actor,
+			error_kind,
 			provider_request_id, detail, created_at)
 		SELECT n.tenant_id, n.operation_id, n.kind, n.from_state, n.to_state, n.attempt, n.layer, n.actor, n.error_kind,
 			n.provider_request_id, n.detail::jsonb, n.created_at
-		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[], $9::text[],
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[],
+			$9::text[],
 			$10::text[], $11::text[], $12::timestamptz[]) WITH ORDINALITY
-			AS n (tenant_id, operation_id, kind, from_state, to_state, attempt, layer, actor, error_kind, provider_request_id,
+			AS n (tenant_id, operation_id, kind, from_state, to_state, attempt, layer, actor, error_kind,
+				provider_request_id,
 				detail, created_at, place)
 		ORDER BY n.place`,
 		c.tenants, c.ids, c.kinds, c.from, c.to, c.attempts, c.layers, c.actors, c.errorKinds, c.requests, c.details, c.at)

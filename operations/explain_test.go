@@ -96,8 +96,8 @@ func (r *recorder) take() []statement {
 	return found
 }
 
-// modes are the ways in which a statement's plan may be made: for its arguments, or kept for all. Where its transaction says
-// which, it is that one.
+// modes are the ways in which a statement's plan may be made: for its arguments, or kept for all. Where its transaction
+// says which, it is that one.
 func (s statement) modes(t *testing.T, pool *pgxpool.Pool) []string {
 	t.Helper()
 	var mode string
@@ -127,8 +127,8 @@ func (s statement) within(ctx context.Context, pool *pgxpool.Pool, act func(*pgx
 	})
 }
 
-// explain runs a statement once more, in a transaction such as it was sent in, and answers its plan with the rows that each
-// node looked at. What can not be run twice is planned alone.
+// explain runs a statement once more, in a transaction such as it was sent in, and answers its plan with the rows that
+// each node looked at. What can not be run twice is planned alone.
 func (s statement) explain(t *testing.T, pool *pgxpool.Pool, mode string) plan {
 	t.Helper()
 	answer, err := s.run(t, pool, mode, "ANALYZE, TIMING OFF, ")
@@ -146,8 +146,8 @@ func (s statement) explain(t *testing.T, pool *pgxpool.Pool, mode string) plan {
 	return plans[0].Plan
 }
 
-// nested runs a statement that calls a function once more, in a transaction such as it was sent in, and answers the plans of
-// the statements within. What it had claimed is unclaimed before.
+// nested runs a statement that calls a function once more, in a transaction such as it was sent in, and answers the
+// plans of the statements within. What it had claimed is unclaimed before.
 func (s statement) nested(t *testing.T, ownerURL string) []plan {
 	t.Helper()
 	config, err := pgx.ParseConfig(ownerURL)
@@ -246,7 +246,8 @@ func (p plan) read() int { return int((p.Rows + p.Filtered + p.Rechecked) * p.Lo
 
 func (p plan) String() string {
 	text := p.Node
-	for _, part := range [][2]string{{" on ", p.Relation}, {" by ", p.Index}, {", index condition ", p.IndexCond}, {", filter ", p.Filter}} {
+	for _, part := range [][2]string{{" on ", p.Relation}, {" by ", p.Index}, {", index condition ", p.IndexCond},
+		{", filter ", p.Filter}} {
 		if part[1] != "" {
 			text += part[0] + part[1]
 		}
@@ -272,13 +273,15 @@ func readIndexes(t *testing.T, pool *pgxpool.Pool) indexes {
 	found := indexes{}
 	var name string
 	var columns []string
-	rows, err := pool.Query(t.Context(), `SELECT i.indexrelid::regclass::text, array_agg(pg_get_indexdef(i.indexrelid, n, true) ORDER BY n)
+	rows, err := pool.Query(t.Context(), `SELECT i.indexrelid::regclass::text,
+		array_agg(pg_get_indexdef(i.indexrelid, n, true) ORDER BY n)
 		FROM pg_index i CROSS JOIN generate_series(1, i.indnkeyatts) AS n
 		WHERE i.indrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace) GROUP BY 1`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pgx.ForEachRow(rows, []any{&name, &columns}, func() error { found[name] = slices.Clone(columns); return nil }); err != nil {
+	if _, err := pgx.ForEachRow(rows,
+		[]any{&name, &columns}, func() error { found[name] = slices.Clone(columns); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return found
@@ -287,9 +290,9 @@ func readIndexes(t *testing.T, pool *pgxpool.Pool) indexes {
 // ofDomain is a column of a domain as a plan has it: as its base type.
 var ofDomain = regexp.MustCompile(`\(([a-z_]+)\)::(?:timestamp with time zone|text|bigint)`)
 
-// unbounded tells whether an index condition leaves out a column before one that it has: Postgres then reads every entry of
-// the columns before it, and does not count what it passes over. Since 18 it may skip from one value of the column that is left
-// out to the next, by a search for each: an index that is walked is searched once.
+// unbounded tells whether an index condition leaves out a column before one that it has: Postgres then reads every
+// entry of the columns before it, and does not count what it passes over. Since 18 it may skip from one value of the
+// column that is left out to the next, by a search for each: an index that is walked is searched once.
 func (x indexes) unbounded(p plan) bool {
 	if p.Searches > 1 {
 		return false
@@ -306,7 +309,8 @@ func (x indexes) unbounded(p plan) bool {
 	return false
 }
 
-// faults answers what is wrong with a plan, node by node. Within limited, whoever is above takes no more rows than a page.
+// faults answers what is wrong with a plan, node by node. Within limited, whoever is above takes no more rows than a
+// page.
 func (x indexes) faults(p plan, limited bool) []string {
 	var found []string
 	walk := p.IndexCond == "" && walked[p.Index] // which counts dead entries, too

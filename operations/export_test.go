@@ -30,8 +30,8 @@ func (l Lease) AgedOnTheWall(d time.Duration) Lease {
 	return l
 }
 
-// Hold keeps tx 1 from beginning until release is called, so that all that is submitted meanwhile shares one batch: but for
-// the first refund, which leads a batch of its own. It closes begun.
+// Hold keeps tx 1 from beginning until release is called, so that all that is submitted meanwhile shares one batch: but
+// for the first refund, which leads a batch of its own. It closes begun.
 func (e *Engine) Hold() (begun <-chan struct{}, release func()) {
 	held, first := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -46,10 +46,12 @@ func (e *Engine) Hold() (begun <-chan struct{}, release func()) {
 
 // Accompany lets no refund be claimed alone: a request that is refused goes beside each batch.
 func (e *Engine) Accompany() {
-	accompanied := func(run func(context.Context, []*call) []batch.Result[claimed]) func(context.Context, []*call) []batch.Result[claimed] {
+	accompanied := func(run func(context.Context, []*call) []batch.Result[claimed]) func(context.Context,
+		[]*call) []batch.Result[claimed] {
 		return func(ctx context.Context, calls []*call) []batch.Result[claimed] {
 			r := Request{TenantID: "stranger", OperationID: calls[0].OperationID, OrderID: "none", AmountCents: 1}
-			stranger := &call{Request: r, ctx: ctx, key: operationKey{r.TenantID, r.OperationID}, refundID: calls[0].refundID}
+			stranger := &call{Request: r, ctx: ctx, key: operationKey{r.TenantID, r.OperationID},
+				refundID: calls[0].refundID}
 			return run(ctx, append(slices.Clone(calls), stranger))[:len(calls)]
 		}
 	}

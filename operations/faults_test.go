@@ -79,7 +79,8 @@ func TestSubmitUnderFaults(t *testing.T) {
 			expect(t, wait(t, done), operations.StatusProcessed)
 		}
 		expectErr(t, wait(t, stuck[0]), operations.ErrDatabaseUnavailable)
-		holder.commit() // those who have waited less wait on; those who shared the wait are told the same, and try again
+		// those who have waited less wait on; those who shared the wait are told the same, and try again
+		holder.commit()
 		for i, done := range stuck[1:] {
 			got := wait(t, done)
 			if errors.Is(got.err, operations.ErrDatabaseUnavailable) {
@@ -255,12 +256,14 @@ func testDebitThatIsNotWritten(t *testing.T, newBundle func(*testing.T) *bundle)
 			b := newBundle(t)
 			b.order("P", 10000)
 			b.exec(`CREATE FUNCTION swallow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`)
-			b.exec(`CREATE TRIGGER swallowed BEFORE ` + act + ` ON ` + table + ` FOR EACH ROW EXECUTE FUNCTION swallow()`)
+			b.exec(`CREATE TRIGGER swallowed BEFORE ` + act + ` ON ` + table +
+				` FOR EACH ROW EXECUTE FUNCTION swallow()`)
 			r := b.approve("K", "P", 10)
 			if receipt, err := b.Submit(t.Context(), r); err == nil {
 				t.Errorf("answered %+v", receipt)
 			}
-			if n := b.count(`SELECT (SELECT count(*) FROM refund_operations) + (SELECT count(*) FROM ledger_transfers)`); n != 0 {
+			if n := b.count(`SELECT (SELECT count(*) FROM refund_operations) + (SELECT count(*)
+				FROM ledger_transfers)`); n != 0 {
 				t.Errorf("%d rows are left of it", n)
 			}
 			b.exec(`DROP TRIGGER swallowed ON ` + table)

@@ -10,7 +10,8 @@ import (
 	"refundd/operations"
 )
 
-// What a refund at a provider comes to is told in its transaction; that it was reserved, and each attempt, is told nobody.
+// What a refund at a provider comes to is told in its transaction; that it was reserved, and each attempt, is told
+// nobody.
 func TestOnEvents_IsToldOfTheStatesItFollows(t *testing.T) {
 	var seen []operations.Event
 	p := newPaying(t, recordEvents(&seen))
@@ -61,12 +62,14 @@ func TestOnRefundsClaimed_HearsOfEachOnce(t *testing.T) {
 	p.free()
 	p.order("L", 100)
 	p.exec(`CREATE TABLE heard (tenant_id text, operation_id text, at timestamptz, state text, debits bigint)`)
-	p.exec(`CREATE OR REPLACE FUNCTION on_refunds_claimed(tenants text[], operations text[], at timestamptz) RETURNS void
+	p.exec(`CREATE OR REPLACE FUNCTION on_refunds_claimed(tenants text[], operations text[],
+		at timestamptz) RETURNS void
 		LANGUAGE sql SECURITY DEFINER AS $$
 			INSERT INTO heard SELECT k.tenant, k.operation, at, o.state, (SELECT count(*) FROM ledger_transfers t
 				WHERE t.tenant_id = k.tenant AND t.operation_id = k.operation)
 			FROM unnest(tenants, operations) AS k (tenant, operation)
-			JOIN refund_operations o ON o.tenant_id = k.tenant AND o.operation_id = k.operation AND o.created_at = at $$`)
+			JOIN refund_operations o ON o.tenant_id = k.tenant AND o.operation_id = k.operation
+				AND o.created_at = at $$`)
 	var started []<-chan outcome
 	for i := range 30 {
 		for range 2 { // of which one is a replay
@@ -81,9 +84,11 @@ func TestOnRefundsClaimed_HearsOfEachOnce(t *testing.T) {
 			t.Error(o.err)
 		}
 	}
-	expectErr(t, p.submit(operations.Request{TenantID: tenant, OperationID: "too-much", OrderID: "L", AmountCents: 100}),
+	expectErr(t, p.submit(operations.Request{TenantID: tenant, OperationID: "too-much", OrderID: "L",
+		AmountCents: 100}),
 		operations.ErrAmountExceedsRefundable)
-	right := p.count(`SELECT count(DISTINCT operation_id) FROM heard WHERE state = 'succeeded' AND debits = 1 AND operation_id LIKE 'L-%'`)
+	right := p.count(`SELECT count(DISTINCT operation_id) FROM heard WHERE state = 'succeeded' AND debits = 1
+		AND operation_id LIKE 'L-%'`)
 	if all := p.count(`SELECT count(*) FROM heard`); right != 30 || all != 30 {
 		t.Errorf("heard of %d refunds, of which %d as they stand, want 30", all, right)
 	}

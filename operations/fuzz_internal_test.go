@@ -47,7 +47,8 @@ func FuzzFingerprint(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum := sha256.Sum256([]byte(`{"amount_cents": ` + string(number) + `, "order_id": ` + strings.TrimSpace(text.String()) + `}`))
+		sum := sha256.Sum256([]byte(`{"amount_cents": ` + string(number) + `, "order_id": ` +
+			strings.TrimSpace(text.String()) + `}`))
 		if got := Fingerprint(order, amount); got != hex.EncodeToString(sum[:]) {
 			t.Errorf("Fingerprint(%q, %d) = %s, want %x", order, amount, got, sum)
 		}

@@ -12,19 +12,20 @@ import (
 	"refundd/internal/pgtx"
 )
 
-// maySend is the gate in front of every request to the provider: it answers whether the request may be sent, and the moment after
-// which no byte of it is written. A key that somebody else works on, or that the provider may have forgotten by the time the call
-// ends, is not sent. What is found here need not hold any more when the connection to the provider is there: the moment goes with
-// the request. A process that was suspended past its lease walks away, by the monotonic clock or the wall clock; and nothing is
-// written later than last_send_ended says, since the listing's lag is counted from there if the process ends before it says better.
+// maySend is the gate in front of every request to the provider: it answers whether the request may be sent, and the
+// moment after which no byte of it is written. A key that somebody else works on, or that the provider may have
+// forgotten by the time the call ends, is not sent. What is found here need not hold any more when the connection to
+// the provider is there: the moment goes with the request. A process that was suspended past its lease walks away, by
+// the monotonic clock or the wall clock; and nothing is written later than last_send_ended says, since the listing's
+// lag is counted from there if the process ends before it says better.
 func (e *Engine) maySend(ctx context.Context, l Lease) (notAfter clocks.Moment, open bool, err error) {
 	open, err = inCompany(ctx, e.gate, l.key().lane(), l)
 	notAfter = clocks.Earliest(l.lastSend, l.taken.Add(e.config.Lease))
 	return notAfter, open && !notAfter.Passed(), err
 }
 
-// checkLeases answers leases from one statement, which those that arrive meanwhile share: whether their keys are reserved, theirs, and
-// sure to be known to the provider when a call ends.
+// checkLeases answers leases from one statement, which those that arrive meanwhile share: whether their keys are
+// reserved, theirs, and sure to be known to the provider when a call ends.
 func (e *Engine) checkLeases(ctx context.Context, leases []Lease) []batch.Result[bool] {
 	ctx, cancel := context.WithTimeout(ctx, batchDeadline)
 	defer cancel()
@@ -73,7 +74,8 @@ func (e *Engine) sendable(ctx context.Context, keys []operationKey) (map[operati
 	return open, nil
 }
 
-// keyMargin is how much earlier than the provider's documented retention we take its key for forgotten: our clocks differ.
+// keyMargin is how much earlier than the provider's documented retention we take its key for forgotten: our clocks
+// differ.
 const keyMargin = time.Minute
 
 // alive tells whether the lease has not run out by either of our clocks.

@@ -19,8 +19,8 @@ var (
 	ErrEventMalformed = errors.New("event is malformed")
 )
 
-// Hint is where a provider's event says that something happened. What it says happened is not believed: it may be old, come
-// twice, or before what it follows. The zero Hint hints at nothing.
+// Hint is where a provider's event says that something happened. What it says happened is not believed: it may be old,
+// come twice, or before what it follows. The zero Hint hints at nothing.
 type Hint struct {
 	Account     string // of the provider; empty for our own
 	Refunds     []HintedRefund
@@ -46,9 +46,9 @@ const ActorProvider = "provider_event"
 // hintTries is how often a hint is looked after where the operation moves meanwhile.
 const hintTries = 3
 
-// Heed looks at the provider's books where h hints, and records what they prove. It takes no lease and waits for none, so that it
-// may come during our own call: proof counts whatever the lease, and what is no proof is left to whoever works on the operation.
-// An error tells that the hint may not have been heeded, and is to come again.
+// Heed looks at the provider's books where h hints, and records what they prove. It takes no lease and waits for none,
+// so that it may come during our own call: proof counts whatever the lease, and what is no proof is left to whoever
+// works on the operation. An error tells that the hint may not have been heeded, and is to come again.
 func (e *Engine) Heed(ctx context.Context, provider string, h Hint) (Heeded, error) {
 	if e.providers[provider] == nil {
 		return HeededUnchanged, &Refusal{Err: ErrProviderUnavailable, RetryAfter: e.config.BreakerOpen}
@@ -75,15 +75,16 @@ func (e *Engine) Heed(ctx context.Context, provider string, h Hint) (Heeded, err
 	return result, nil
 }
 
-// heed looks one operation up and records what is shown, and tells whether it moved. Where it moved meanwhile, it looks anew: what
-// was seen before may be older than what was recorded.
+// heed looks one operation up and records what is shown, and tells whether it moved. Where it moved meanwhile, it looks
+// anew: what was seen before may be older than what was recorded.
 func (e *Engine) heed(ctx context.Context, l Lease) (bool, error) {
 	for range hintTries {
 		f := e.lookup(ctx, l)
 		f.hinted = true
 		switch {
 		case f.unreachable():
-			return false, &Refusal{Err: ErrProviderUnavailable, Operation: &l.Operation, RetryAfter: e.config.BreakerOpen}
+			return false, &Refusal{Err: ErrProviderUnavailable, Operation: &l.Operation,
+				RetryAfter: e.config.BreakerOpen}
 		case f.contradictory():
 			return false, e.hasten(ctx, l.key())
 		case f.kind != "":
@@ -117,11 +118,12 @@ func (e *Engine) hasten(ctx context.Context, k operationKey) error {
 	return nil
 }
 
-// hintedMost is how many operations of a payment are looked up for one event; reconciliation looks up the others in its time.
+// hintedMost is how many operations of a payment are looked up for one event; reconciliation looks up the others in its
+// time.
 const hintedMost = 20
 
-// meant are the operations that h means, as holders of no lease: by the name of a refund that is recorded, by its marks, or all
-// of a payment that have no end.
+// meant are the operations that h means, as holders of no lease: by the name of a refund that is recorded, by its
+// marks, or all of a payment that have no end.
 func (e *Engine) meant(ctx context.Context, provider string, h Hint) ([]Lease, error) {
 	taken := clocks.Now()
 	var names, tenants, ids []string
@@ -151,8 +153,10 @@ func (e *Engine) meant(ctx context.Context, provider string, h Hint) ([]Lease, e
 			SELECT q.tenant_id, q.operation_id, n.name FROM unnest($2::text[]) AS n (name)
 			JOIN refund_operations q ON q.provider = $1 AND q.provider_refund_id = n.name AND n.name <> ''
 			UNION
-			SELECT q.tenant_id, q.operation_id, k.name FROM unnest($2::text[], $3::text[], $4::text[]) AS k (name, tenant_id, operation_id)
-			JOIN refund_operations q ON q.tenant_id = k.tenant_id AND q.operation_id = k.operation_id AND q.provider = $1
+			SELECT q.tenant_id, q.operation_id, k.name
+				FROM unnest($2::text[], $3::text[], $4::text[]) AS k (name, tenant_id, operation_id)
+			JOIN refund_operations q
+				ON q.tenant_id = k.tenant_id AND q.operation_id = k.operation_id AND q.provider = $1
 			UNION
 			SELECT q.tenant_id, q.operation_id, '' FROM unnest($5::text[]) AS p (ref)
 			JOIN orders r ON r.provider = $1 AND r.provider_payment_ref = p.ref

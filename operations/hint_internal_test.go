@@ -2,12 +2,13 @@ package operations
 
 import "testing"
 
-// What an event made us look for is recorded only over the row that was read before the look; a success that was read, or told,
-// before the provider's books showed the same refund as failed is no proof against that.
+// What an event made us look for is recorded only over the row that was read before the look; a success that was read,
+// or told, before the provider's books showed the same refund as failed is no proof against that.
 func TestDecide_WhatWasSeenBeforeAFailure_IsLookedUpAnew(t *testing.T) {
 	t.Parallel()
 	seen := ProviderResult{Outcome: OutcomeSucceeded, ProviderRefundID: "re_1"}
-	failed := reservation{Operation: Operation{AmountCents: 100, State: StateFailed, FailureCode: ptrTo(FailureLate), ProviderRefundID: ptrTo("re_1")},
+	failed := reservation{Operation: Operation{AmountCents: 100, State: StateFailed, FailureCode: ptrTo(FailureLate),
+		ProviderRefundID: ptrTo("re_1")},
 		attempts: 2, leased: true}
 	another, byPerson, unnamed := failed, failed, failed
 	another.ProviderRefundID, unnamed.ProviderRefundID = ptrTo("re_2"), nil
@@ -22,14 +23,22 @@ func TestDecide_WhatWasSeenBeforeAFailure_IsLookedUpAnew(t *testing.T) {
 		next  schedule
 		stale bool
 	}{
-		"our own call's answer":          {failed, of(sourceRefund, 2, StateReserved, false), StateFailed, nextNow, true},
-		"a look's":                       {failed, of(sourceLookup, 2, StateSucceeded, false), StateFailed, nextNow, true},
-		"an event's look":                {failed, of(sourceLookup, 0, StatePending, true), StateFailed, nextNever, true},
-		"a look that began after it":     {failed, of(sourceLookup, 2, StateFailed, false), StateNeedsAttention, nextSlowest, false},
-		"an event's that began after it": {failed, of(sourceLookup, 0, StateFailed, true), StateNeedsAttention, nextSlowest, false},
-		"of another refund":              {another, of(sourceLookup, 2, StateReserved, false), StateNeedsAttention, nextSlowest, false},
-		"of a refund that nobody named":  {unnamed, of(sourceRefund, 2, StateReserved, false), StateNeedsAttention, nextSlowest, false},
-		"over a person's word":           {byPerson, of(sourceLookup, 2, StateReserved, false), StateNeedsAttention, nextSlowest, false},
+		"our own call's answer": {failed, of(sourceRefund, 2, StateReserved, false), StateFailed,
+			nextNow, true},
+		"a look's": {failed, of(sourceLookup, 2, StateSucceeded, false), StateFailed,
+			nextNow, true},
+		"an event's look": {failed, of(sourceLookup, 0, StatePending, true), StateFailed,
+			nextNever, true},
+		"a look that began after it": {failed, of(sourceLookup, 2, StateFailed, false), StateNeedsAttention,
+			nextSlowest, false},
+		"an event's that began after it": {failed, of(sourceLookup, 0, StateFailed, true), StateNeedsAttention,
+			nextSlowest, false},
+		"of another refund": {another, of(sourceLookup, 2, StateReserved, false), StateNeedsAttention,
+			nextSlowest, false},
+		"of a refund that nobody named": {unnamed, of(sourceRefund, 2, StateReserved, false), StateNeedsAttention,
+			nextSlowest, false},
+		"over a person's word": {byPerson, of(sourceLookup, 2, StateReserved, false), StateNeedsAttention,
+			nextSlowest, false},
 	} {
 		c := test.row.decide(test.f, 1000)
 		if c.state != test.state || c.stale != test.stale || c.next != test.next {

@@ -56,8 +56,10 @@ func TestHeed_WhatIsNotOurs_IsNotLookedAt(t *testing.T) {
 	account.Account = "acct_7"
 	p.fault("lookup_down", 1000, 0) // a look would fail
 	for name, h := range map[string]operations.Hint{
-		"nothing": {}, "no name": marks("", "", ""), "another account": account, "another tenant": marks("other", "K", ""),
-		"another operation": marks(tenant, "L", ""), "no text": marks("a\x00b", "K", ""), "no text, of an operation": marks(tenant, "K\xff", ""),
+		"nothing": {}, "no name": marks("", "", ""), "another account": account, "another tenant": marks("other", "K",
+			""),
+		"another operation": marks(tenant, "L", ""), "no text": marks("a\x00b", "K",
+			""), "no text, of an operation": marks(tenant, "K\xff", ""),
 		"a long name":     marks(tenant, "K", fmt.Sprint(300, fmt.Sprintf("%0300d", 1))),
 		"another payment": {PaymentRefs: []string{"pay-2"}},
 	} {
@@ -66,7 +68,8 @@ func TestHeed_WhatIsNotOurs_IsNotLookedAt(t *testing.T) {
 		}
 	}
 	for _, provider := range []string{"simulator", "stripe"} { // that can not be asked, and that nobody here knows
-		if _, err := p.Heed(t.Context(), provider, marks(tenant, "K", "")); !errors.Is(err, operations.ErrProviderUnavailable) {
+		if _, err := p.Heed(t.Context(), provider, marks(tenant, "K", "")); !errors.Is(err,
+			operations.ErrProviderUnavailable) {
 			t.Errorf("%s: %v", provider, err)
 		}
 	}
@@ -87,7 +90,8 @@ func TestHeed_WhatIsNoProof_IsLeftToReconciliation(t *testing.T) {
 	}
 	p.fault("pending", 1, 3_600_000)
 	p.lost("K")
-	p.exec(`UPDATE refund_operations SET state = 'failed', failure_code = 'declined', settled_at = now()`) // as a decline believed wrongly
+	p.exec(`UPDATE refund_operations SET state = 'failed', failure_code = 'declined',
+		settled_at = now()`) // as a decline believed wrongly
 	rest()
 	p.heeds(marks(tenant, "K", ""), operations.HeededUnchanged)
 	due("failed, and pending there", true)

@@ -12,8 +12,8 @@ import (
 	"refundd/internal/pgtx"
 )
 
-// Lease is the right to work on one operation for a while. Every taking of it adds one to the operation's attempts, and that
-// number is its token: what a holder finds counts for less once somebody else has taken the lease.
+// Lease is the right to work on one operation for a while. Every taking of it adds one to the operation's attempts, and
+// that number is its token: what a holder finds counts for less once somebody else has taken the lease.
 type Lease struct {
 	Operation    Operation // as it was when the lease was taken
 	State        State
@@ -51,10 +51,12 @@ const leaseColumns = operationColumns + `, o.attempts, o.not_sent, o.created_at 
 		THEN (extract(epoch FROM least(o.last_send_ended + lag.lag, c.at + interval '1 day') - c.at) * 1000000000)::bigint
 		ELSE 0 END`
 
-// scan reads a lease. A reservation that has become old is looked up before it is sent, even for the first time: a human
-// may have to decide; so is what a history that was lost may have sent. earlier is how many of its attempts were before this one.
+// scan reads a lease. A reservation that has become old is looked up before it is sent, even for the first time: a
+// human may have to decide; so is what a history that was lost may have sent. earlier is how many of its attempts were
+// before this one.
 func (l *Lease) scan(row pgx.CollectableRow, earlier func(attempts int) int, more ...any) error {
-	targets := append(l.Operation.targets(), &l.attempts, &l.notSent, &l.young, &l.lookFirst, &l.paymentRef, &l.account, &l.providerKey,
+	targets := append(l.Operation.targets(), &l.attempts, &l.notSent, &l.young, &l.lookFirst, &l.paymentRef, &l.account,
+		&l.providerKey,
 		&l.takenAt, &l.due, &l.lagLeft)
 	err := row.Scan(append(targets, more...)...)
 	l.State = l.Operation.State
@@ -76,17 +78,20 @@ const takeLease = `
 		attempts = o.attempts + 1,
 		lease_until = c.at + $3 * interval '1 millisecond',
 		provider_key_expires_at = CASE WHEN o.state = 'reserved' AND o.not_sent = o.attempts
-			THEN c.at + coalesce((SELECT r.ms FROM retention r WHERE r.provider = o.provider), 0) * interval '1 millisecond'
+			THEN c.at + coalesce((SELECT r.ms FROM retention r WHERE r.provider = o.provider),
+				0) * interval '1 millisecond'
 			ELSE o.provider_key_expires_at END,
 		last_send_ended = CASE WHEN o.state = 'reserved' AND o.not_sent = o.attempts
 			THEN c.at + $4 * interval '1 millisecond' ELSE o.last_send_ended END
 	FROM c, lag, old, picked
 	WHERE o.tenant_id = picked.tenant_id AND o.operation_id = picked.operation_id
-	RETURNING ` + leaseColumns + `, o.lease_until, picked.lease_until, picked.provider_key_expires_at, picked.last_send_ended`
+	RETURNING ` + leaseColumns + `, o.lease_until, picked.lease_until, picked.provider_key_expires_at,
+		picked.last_send_ended`
 
-// takeOne takes the lease of one operation, or answers nil where it is not free. A lease that was freed less than rest ago
-// counts as taken.
-func (e *Engine) takeOne(ctx context.Context, key operationKey, states []State, rest time.Duration, layer, who string) (*Lease, error) {
+// takeOne takes the lease of one operation, or answers nil where it is not free. A lease that was freed less than rest
+// ago counts as taken.
+func (e *Engine) takeOne(ctx context.Context, key operationKey, states []State, rest time.Duration, layer,
+	who string) (*Lease, error) {
 	leases, err := e.take(ctx, Lease{layer: layer, attemptedFor: who}, `
 		q.tenant_id = $7 AND q.operation_id = $8 AND q.provider IS NOT NULL AND q.state = ANY ($9::text[])
 			AND q.lease_until <= c.at - $10 * interval '1 millisecond'
@@ -125,13 +130,14 @@ func (e *Engine) take(ctx context.Context, proto Lease, picked string, args ...a
 	return leases, nil
 }
 
-// untake makes the row what it was before the lease was taken. It is for a holder that learned nothing and sent nothing: its
-// token is used again, so that nothing of its may still be under way. Somebody who took the lease since is not disturbed,
-// since no two leases end at the same time.
+// untake makes the row what it was before the lease was taken. It is for a holder that learned nothing and sent
+// nothing: its token is used again, so that nothing of its may still be under way. Somebody who took the lease since is
+// not disturbed, since no two leases end at the same time.
 func (e *Engine) untake(ctx context.Context, l Lease) error {
 	err := pgtx.Do(ctx, e.config.Pool, func(tx *pgtx.Tx) error {
 		_, err := tx.Exec(ctx, `
-			UPDATE refund_operations SET attempts = attempts - 1, lease_until = $5, provider_key_expires_at = $6, last_send_ended = $7
+			UPDATE refund_operations SET attempts = attempts - 1, lease_until = $5, provider_key_expires_at = $6,
+				last_send_ended = $7
 			WHERE tenant_id = $1 AND operation_id = $2 AND attempts = $3 AND lease_until = $4`,
 			l.Operation.TenantID, l.Operation.OperationID, l.attempts, l.until,
 			l.before.leaseUntil, l.before.keyExpiresAt, l.before.lastSendEnded)

@@ -27,7 +27,8 @@ func (p *paying) reserved(ids ...string) {
 // row is an operation's row, but for the members that the next claim of it changes anyway where that is wanted.
 func (p *paying) row(id string) (text string) {
 	p.t.Helper()
-	if err := p.db.Owner.QueryRow(p.t.Context(), `SELECT to_jsonb(o)::text FROM refund_operations o WHERE operation_id = $1`, id).Scan(&text); err != nil {
+	if err := p.db.Owner.QueryRow(p.t.Context(), `SELECT to_jsonb(o)::text FROM refund_operations o
+		WHERE operation_id = $1`, id).Scan(&text); err != nil {
 		p.t.Fatal(err)
 	}
 	return text
@@ -115,8 +116,8 @@ func TestClaimDue(t *testing.T) {
 	})
 }
 
-// The listing's lag is counted from last_send_ended where a process ends before it has recorded what it sent: what it wrote later
-// would be missed by a look that is taken for complete, and a human's "failed" with it.
+// The listing's lag is counted from last_send_ended where a process ends before it has recorded what it sent: what it
+// wrote later would be missed by a look that is taken for complete, and a human's "failed" with it.
 func TestResolve_LaterThanTheRowSaysItSends_SendsNothing(t *testing.T) {
 	p := newPaying(t)
 	p.fault("drop_before", 2, 0)
@@ -127,7 +128,8 @@ func TestResolve_LaterThanTheRowSaysItSends_SendsNothing(t *testing.T) {
 	p.due()
 	leases := p.claim(operations.Claim{})
 	time.Sleep(600 * time.Millisecond) // the provider's timeout is 500 ms, and the lease 2 s
-	if late := p.count(`SELECT count(*) FROM refund_operations WHERE last_send_ended < clock_timestamp() AND lease_until > clock_timestamp()`); late != 2 {
+	if late := p.count(`SELECT count(*) FROM refund_operations WHERE last_send_ended < clock_timestamp()
+		AND lease_until > clock_timestamp()`); late != 2 {
 		t.Fatalf("%d operations are leased and send no more, want 2", late)
 	}
 	for _, l := range leases {
@@ -179,7 +181,8 @@ func TestResolve_AProbeThatIsRefused_ChangesNothing(t *testing.T) {
 		p := newPaying(t, func(c *operations.Config) { c.ReservedAge = time.Hour })
 		p.fault("drop_before", 1, 0)
 		p.reserved("K")
-		p.exec(`UPDATE refund_operations SET created_at = now() - interval '2 hours', not_sent = attempts`) // looked up for its age
+		p.exec(`UPDATE refund_operations SET created_at = now() - interval '2 hours',
+			not_sent = attempts`) // looked up for its age
 		refuse(p)
 		before := p.row("K")
 		l := p.claim(operations.Claim{Probe: true})[0]
@@ -220,7 +223,8 @@ func TestResolve_AProbeThatIsRefused_ChangesNothing(t *testing.T) {
 		if r, err := p.Pursue(t.Context(), p.claim(operations.Claim{})[0]); err != nil || r.Untaken {
 			t.Errorf("%+v, %v", r, err)
 		}
-		if n := p.count(`SELECT count(*) FROM refund_operations WHERE attempts = 2 AND next_check_at > now() AND lease_until <= now()`); n != 1 {
+		if n := p.count(`SELECT count(*) FROM refund_operations WHERE attempts = 2 AND next_check_at > now()
+			AND lease_until <= now()`); n != 1 {
 			t.Error("it does not back off")
 		}
 	})
@@ -253,7 +257,8 @@ func TestResolve_AfterASecondRequest_IsLookedAtOnceMore(t *testing.T) {
 	t.Parallel()
 	const lag = 300 * time.Millisecond
 	next := func(p *paying) time.Duration {
-		return time.Duration(p.count(`SELECT coalesce((extract(epoch FROM nullif(next_check_at, 'infinity') - now()) * 1000)::bigint, -1)
+		return time.Duration(p.count(`SELECT coalesce((extract(epoch
+			FROM nullif(next_check_at, 'infinity') - now()) * 1000)::bigint, -1)
 			FROM refund_operations`)) * time.Millisecond
 	}
 
@@ -329,10 +334,12 @@ func TestResolve_WhileTheBreakerIsOpen_LooksAndDoesNotSend(t *testing.T) {
 		AND next_check_at BETWEEN now() + interval '59 minutes' AND now() + interval '61 minutes'`); n != 4 {
 		t.Errorf("%d of 4 wait for the breaker", n)
 	}
-	if n := p.count(`SELECT count(*) FROM refund_operations WHERE not_sent = attempts AND operation_id = 'K0'`); n != 1 {
+	if n := p.count(`SELECT count(*) FROM refund_operations WHERE not_sent = attempts
+		AND operation_id = 'K0'`); n != 1 {
 		t.Error("what was never sent counts as sent")
 	}
-	for what, condition := range map[string]string{"asked": `error_kind = 'not_found'`, "entered in the history": `true`} {
+	for what, condition := range map[string]string{"asked": `error_kind = 'not_found'`,
+		"entered in the history": `true`} {
 		if n := p.count(`SELECT count(*) FROM operation_events WHERE kind = 'lookup' AND ` + condition); n != 4 {
 			t.Errorf("%d of 4 were %s", n, what)
 		}
@@ -342,7 +349,8 @@ func TestResolve_WhileTheBreakerIsOpen_LooksAndDoesNotSend(t *testing.T) {
 func TestNew_RefusesALeaseThatMakesNoSense(t *testing.T) {
 	t.Parallel()
 	provider := map[string]operations.ProviderSetup{"simulator": {KeyRetention: time.Hour}}
-	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/nobody") // which connects when it is asked for something
+	// which connects when it is asked for something
+	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/nobody")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,9 +361,11 @@ func TestNew_RefusesALeaseThatMakesNoSense(t *testing.T) {
 	}{
 		{0, 0, true}, {time.Second, 2 * time.Second, true}, {time.Second, 2*time.Second - 1, false},
 		{time.Minute, 70 * time.Second, true}, {time.Minute, 70*time.Second - 1, false},
-		{time.Second, 59*time.Minute - time.Second, true}, {time.Second, 59*time.Minute - time.Second + 1, false}, {40 * time.Minute, 0, false},
+		{time.Second, 59*time.Minute - time.Second, true}, {time.Second, 59*time.Minute - time.Second + 1,
+			false}, {40 * time.Minute, 0, false},
 	} {
-		_, err := operations.New(operations.Config{Pool: pool, Providers: provider, ProviderTimeout: c.timeout, Lease: c.lease})
+		_, err := operations.New(operations.Config{Pool: pool, Providers: provider, ProviderTimeout: c.timeout,
+			Lease: c.lease})
 		if (err == nil) != c.good {
 			t.Errorf("a lease of %v with a timeout of %v: %v", c.lease, c.timeout, err)
 		}

@@ -15,8 +15,8 @@ type Listed struct {
 	DeclineCode string  // for OutcomeDeclined
 }
 
-// Listing finds one refund in a provider's complete listing of its payment, by the one rule that every implementation of
-// Provider shares. Its memory does not grow with the listing.
+// Listing finds one refund in a provider's complete listing of its payment, by the one rule that every implementation
+// of Provider shares. Its memory does not grow with the listing.
 type Listing struct {
 	of    ProviderRequest
 	shown []Listed // of's, each once; one more than are told
@@ -41,9 +41,9 @@ func (l *Listing) Add(x Listed) {
 	}
 }
 
-// Result is what the listing says of r: not found; the outcome of the one refund of r's payment, amount and currency, by the
-// name that it had before; or contradictory, with what it shows. A refund whose status changed while it was read, or is not
-// documented, tells nothing.
+// Result is what the listing says of r: not found; the outcome of the one refund of r's payment, amount and currency,
+// by the name that it had before; or contradictory, with what it shows. A refund whose status changed while it was
+// read, or is not documented, tells nothing.
 func (l *Listing) Result(requestID string) (ProviderResult, error) {
 	failure := &ProviderError{RequestID: requestID}
 	switch {
@@ -55,7 +55,8 @@ func (l *Listing) Result(requestID string) (ProviderResult, error) {
 		failure.Kind = ErrorUnknown
 	default:
 		x := l.shown[0]
-		return ProviderResult{Outcome: x.Outcome, ProviderRefundID: x.ID, DeclineCode: x.DeclineCode, RequestID: requestID}, nil
+		return ProviderResult{Outcome: x.Outcome, ProviderRefundID: x.ID, DeclineCode: x.DeclineCode,
+			RequestID: requestID}, nil
 	}
 	return ProviderResult{}, failure
 }
@@ -67,15 +68,16 @@ func (l *Listing) consistent() bool {
 		id = l.shown[0].ID
 	}
 	for _, x := range l.shown {
-		if x.ID != id || x.PaymentRef != l.of.PaymentRef || x.AmountCents != l.of.AmountCents || x.Currency != l.of.Currency {
+		if x.ID != id || x.PaymentRef != l.of.PaymentRef || x.AmountCents != l.of.AmountCents ||
+			x.Currency != l.of.Currency {
 			return false
 		}
 	}
 	return true
 }
 
-// Shows tells ids, amounts and outcomes of what contradictory books show, in bounded words, of which none may be a text of the
-// provider's; "" for an error of another kind.
+// Shows tells ids, amounts and outcomes of what contradictory books show, in bounded words, of which none may be a text
+// of the provider's; "" for an error of another kind.
 func (e *ProviderError) Shows() string {
 	told := make([]string, 0, maxShown+1)
 	for i, x := range e.Shown {

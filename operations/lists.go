@@ -100,8 +100,8 @@ const (
 	maxMicros = 253402300799999999
 )
 
-// source is what a list reads: all refunds, or the few that a name selects. Those are found before anything else is asked of
-// them, behind a fence (OFFSET 0), so that no plan reads a tenant in the list's order to come upon them.
+// source is what a list reads: all refunds, or the few that a name selects. Those are found before anything else is
+// asked of them, behind a fence (OFFSET 0), so that no plan reads a tenant in the list's order to come upon them.
 func (f RefundFilter) source(tenantID string) (string, pages.Where) {
 	var w pages.Where
 	switch {

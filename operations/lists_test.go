@@ -32,11 +32,13 @@ func TestRefunds_PagesWithoutGapsOrRepeats(t *testing.T) {
 	var ids []string
 	for i := range 25 {
 		id := fmt.Sprintf("K-%02d", i)
-		expect(t, b.submit(operations.Request{TenantID: tenant, OperationID: id, OrderID: []string{"P", "Q"}[i%2], AmountCents: 1}),
+		expect(t, b.submit(operations.Request{TenantID: tenant, OperationID: id, OrderID: []string{"P", "Q"}[i%2],
+			AmountCents: 1}),
 			operations.StatusProcessed)
 		ids = append([]string{id}, ids...)
 	}
-	b.exec(`UPDATE refund_operations SET created_at = '2026-01-01T00:00:00Z' WHERE operation_id < 'K-10'`) // ten at one time
+	b.exec(`UPDATE refund_operations SET created_at = '2026-01-01T00:00:00Z'
+		WHERE operation_id < 'K-10'`) // ten at one time
 	b.approve("withdrawn", "P", 1)
 	if _, err := b.Revoke(t.Context(), operations.Revocation{TenantID: tenant, OperationID: "withdrawn"}); err != nil {
 		t.Fatal(err)
@@ -67,10 +69,12 @@ func TestRefunds_PagesWithoutGapsOrRepeats(t *testing.T) {
 	if got, _ := list(operations.RefundFilter{OrderID: ptr("Q")}, operations.Page{Limit: 5}); len(got) != 12 {
 		t.Errorf("order Q has %d refunds, want 12", len(got))
 	}
-	if got, _ := list(operations.RefundFilter{State: ptr(operations.StateFailed)}, operations.Page{Limit: 5}); len(got) != 0 {
+	if got, _ := list(operations.RefundFilter{State: ptr(operations.StateFailed)},
+		operations.Page{Limit: 5}); len(got) != 0 {
 		t.Errorf("failed: %v", got)
 	}
-	if got, _ := list(operations.RefundFilter{State: ptr(operations.StateSucceeded)}, operations.Page{Limit: 5}); len(got) != 25 {
+	if got, _ := list(operations.RefundFilter{State: ptr(operations.StateSucceeded)},
+		operations.Page{Limit: 5}); len(got) != 25 {
 		t.Errorf("succeeded: %d, want 25", len(got))
 	}
 	moment := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -87,8 +91,10 @@ func TestCursor_OfNobodysIsRefused(t *testing.T) {
 	b := newBundle(t)
 	b.free()
 	b.order("P", 10)
-	expect(t, b.submit(operations.Request{TenantID: tenant, OperationID: "K", OrderID: "P", AmountCents: 1}), operations.StatusProcessed)
-	for _, plain := range []string{"", "x", "1", "1 ", " K", "-62135596800000001 K", "Infinity K", "-infinity ", "1 \xff", "1 a\x00b", "99999999999999999999 K", "9223372036854775807 K", "1 2.3", "1 0.x",
+	expect(t, b.submit(operations.Request{TenantID: tenant, OperationID: "K", OrderID: "P", AmountCents: 1}),
+		operations.StatusProcessed)
+	for _, plain := range []string{"", "x", "1", "1 ", " K", "-62135596800000001 K", "Infinity K", "-infinity ",
+		"1 \xff", "1 a\x00b", "99999999999999999999 K", "9223372036854775807 K", "1 2.3", "1 0.x",
 		"1 K\xc0\x80", "01 K", "+1 K"} {
 		p := operations.Page{Limit: 5, Cursor: base64.RawURLEncoding.EncodeToString([]byte(plain))}
 		if plain == "" {
@@ -120,7 +126,8 @@ func TestA76_ACursorOfOurs_IsTakenInItsOneSpelling(t *testing.T) {
 		own + "=":                operations.ErrInvalidCursor,
 		"\xff\xfe":               operations.ErrInvalidCursor,
 	} {
-		_, _, err := b.Refunds(t.Context(), tenant, operations.RefundFilter{}, operations.Page{Limit: 5, Cursor: cursor})
+		_, _, err := b.Refunds(t.Context(), tenant, operations.RefundFilter{},
+			operations.Page{Limit: 5, Cursor: cursor})
 		if !errors.Is(err, want) || want == nil && err != nil {
 			t.Errorf("%q: %v, want %v", cursor, err, want)
 		}
@@ -167,11 +174,13 @@ func TestTimeline(t *testing.T) {
 		t.Errorf("timeline (-want +got):\n%s", diff)
 	}
 	for _, id := range []string{"nobody"} {
-		if _, _, err := b.Timeline(t.Context(), tenant, id, operations.Page{Limit: 2}); !errors.Is(err, operations.ErrRefundNotFound) {
+		if _, _, err := b.Timeline(t.Context(), tenant, id, operations.Page{Limit: 2}); !errors.Is(err,
+			operations.ErrRefundNotFound) {
 			t.Errorf("%s: %v", id, err)
 		}
 	}
-	if _, _, err := b.Timeline(t.Context(), "rival", "K", operations.Page{Limit: 2}); !errors.Is(err, operations.ErrRefundNotFound) {
+	if _, _, err := b.Timeline(t.Context(), "rival", "K", operations.Page{Limit: 2}); !errors.Is(err,
+		operations.ErrRefundNotFound) {
 		t.Errorf("another tenant: %v", err)
 	}
 }

@@ -19,7 +19,8 @@ const asFastAsEver = 2 * time.Second
 func (b *bundle) another(operationID string) operations.Request {
 	b.t.Helper()
 	b.exec(`INSERT INTO tenants (tenant_id, require_authorization) VALUES ('calm', false) ON CONFLICT DO NOTHING`)
-	b.exec(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents) VALUES ('calm', $1, 'USD', 100)`, operationID)
+	b.exec(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents) VALUES ('calm', $1, 'USD', 100)`,
+		operationID)
 	return operations.Request{TenantID: "calm", OperationID: operationID, OrderID: operationID, AmountCents: 10}
 }
 
@@ -190,7 +191,8 @@ func TestA59_OutcomesOfLockedOrders_CostOthersNothing(t *testing.T) {
 	expect(t, wait(t, second), operations.StatusProcessed)
 }
 
-// A storm of retries of one key shares its transactions with others: it costs them the few that tell it, however large it is.
+// A storm of retries of one key shares its transactions with others: it costs them the few that tell it, however large
+// it is.
 func TestAStormOfOneKey_CostsItsNeighboursFewTransactions(t *testing.T) {
 	for name, prepare := range map[string]func(*bundle) (storm operations.Request, told func(outcome) bool){
 		"Executed": func(b *bundle) (operations.Request, func(outcome) bool) {
@@ -201,7 +203,8 @@ func TestAStormOfOneKey_CostsItsNeighboursFewTransactions(t *testing.T) {
 				func(o outcome) bool { return errors.Is(o.err, operations.ErrAuthorizationNotFound) }
 		},
 		"TooMuch": func(b *bundle) (operations.Request, func(outcome) bool) {
-			return b.approve("K", "P", 101), func(o outcome) bool { return errors.Is(o.err, operations.ErrAmountExceedsRefundable) }
+			return b.approve("K", "P", 101),
+				func(o outcome) bool { return errors.Is(o.err, operations.ErrAmountExceedsRefundable) }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

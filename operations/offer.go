@@ -16,9 +16,9 @@ const (
 	lastOffer  = time.Second
 )
 
-// record takes a fact through tx 2, in company of others. It belongs to the operation, not to a caller: the end of ctx ends
-// nothing, and it is offered to the database until the lease ends, since whoever finds the lease run out has to ask the
-// provider again. What the database refuses for good is set aside.
+// record takes a fact through tx 2, in company of others. It belongs to the operation, not to a caller: the end of ctx
+// ends nothing, and it is offered to the database until the lease ends, since whoever finds the lease run out has to
+// ask the provider again. What the database refuses for good is set aside.
 func (e *Engine) record(ctx context.Context, f fact) recorded {
 	for wait := firstOffer; ; wait = min(2*wait, lastOffer) {
 		r := e.offer(ctx, f)
@@ -49,9 +49,9 @@ func (e *Engine) offer(ctx context.Context, f fact) recorded {
 	return r
 }
 
-// setAside records, instead of a fact that the database refuses, that there was one. The operation backs off as after any
-// attempt that brought nothing, and reaches a human at the same age, with what was found in its history. A person whose
-// decision is refused is told so, and nothing else changes.
+// setAside records, instead of a fact that the database refuses, that there was one. The operation backs off as after
+// any attempt that brought nothing, and reaches a human at the same age, with what was found in its history. A person
+// whose decision is refused is told so, and nothing else changes.
 func (e *Engine) setAside(ctx context.Context, f fact, why error) recorded {
 	if f.source == sourceHuman {
 		f = fact{lease: f.lease, source: sourceLookup, kind: ErrorNotSent, silent: true}

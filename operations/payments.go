@@ -12,8 +12,8 @@ import (
 
 // PaymentReader is a provider whose payments can be read before an order is registered with one.
 type PaymentReader interface {
-	// Payment reads a payment that an account of the provider's took, our own where it is empty. Its error is a *ProviderError:
-	// of ErrorNotFound where there is no such payment.
+	// Payment reads a payment that an account of the provider's took, our own where it is empty. Its error is a
+	// *ProviderError: of ErrorNotFound where there is no such payment.
 	Payment(ctx context.Context, ref, account string) (Payment, error)
 }
 
@@ -26,15 +26,16 @@ type Payment struct {
 // ErrPaymentMismatch reports an order that its provider's books contradict.
 var ErrPaymentMismatch = errors.New("provider's books contradict the order")
 
-// MismatchError names the member of a registration that the provider's books contradict. It unwraps to ErrPaymentMismatch.
+// MismatchError names the member of a registration that the provider's books contradict. It unwraps to
+// ErrPaymentMismatch.
 type MismatchError struct{ Member string } // a column of orders
 
 func (e *MismatchError) Error() string { return ErrPaymentMismatch.Error() + ": " + e.Member }
 
 func (e *MismatchError) Unwrap() error { return ErrPaymentMismatch }
 
-// RegisterOrder stores a captured payment, or what may change of a known one, and tells whether it is new. Where the provider's
-// payments can be read, it is read before: see ErrPaymentMismatch.
+// RegisterOrder stores a captured payment, or what may change of a known one, and tells whether it is new. Where the
+// provider's payments can be read, it is read before: see ErrPaymentMismatch.
 func (e *Engine) RegisterOrder(ctx context.Context, r Registration) (Order, bool, error) {
 	if err := e.verifyPayment(ctx, r); err != nil {
 		return Order{}, false, err
@@ -50,8 +51,8 @@ func (e *Engine) RegisterOrder(ctx context.Context, r Registration) (Order, bool
 	return done.order, done.isNew, err
 }
 
-// verifyPayment reads the payment of a new order, or of one whose capture is to rise, where its provider's payments can be read.
-// An order may say less than was captured, so that less is given back; never more.
+// verifyPayment reads the payment of a new order, or of one whose capture is to rise, where its provider's payments can
+// be read. An order may say less than was captured, so that less is given back; never more.
 func (e *Engine) verifyPayment(ctx context.Context, r Registration) error {
 	if !e.readsPayments() {
 		return nil

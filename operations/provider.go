@@ -10,8 +10,8 @@ import (
 	"refundd/internal/clocks"
 )
 
-// Provider moves money outside of our database. An implementation calls the provider once per method call: it never sends
-// again by itself, and it never turns what it does not understand into an outcome.
+// Provider moves money outside of our database. An implementation calls the provider once per method call: it never
+// sends again by itself, and it never turns what it does not understand into an outcome.
 //
 // Both methods answer either an outcome or a *ProviderError of exactly one kind.
 type Provider interface {
@@ -32,8 +32,9 @@ type ProviderRequest struct {
 	Currency         string // ISO 4217
 	ProviderRefundID string // the provider's name of the refund, where it is known already
 
-	// NotAfter bounds Refund: no byte of its request is written once either clock has passed it, as both have passed the zero
-	// Moment. An implementation asks the clocks when its connection is there, after everything that waits; see internal/sendonce.
+	// NotAfter bounds Refund: no byte of its request is written once either clock has passed it, as both have passed
+	// the zero Moment. An implementation asks the clocks when its connection is there, after everything that waits; see
+	// internal/sendonce.
 	NotAfter clocks.Moment
 }
 
@@ -93,8 +94,9 @@ type ErrorKind string
 
 // The kinds.
 const (
-	ErrorNotSent       ErrorKind = "not_sent"      // no byte was written (Unwritten), or the provider refused with 429
-	ErrorUnknown       ErrorKind = "unknown"       // timeout, reset, truncated answer, 5xx, a code that is not in the closed list
+	ErrorNotSent ErrorKind = "not_sent" // no byte was written (Unwritten), or the provider refused with 429
+	// timeout, reset, truncated answer, 5xx, a code that is not in the closed list
+	ErrorUnknown       ErrorKind = "unknown"
 	ErrorMisconfigured ErrorKind = "misconfigured" // 401, 403: an operator must act
 	ErrorNotFound      ErrorKind = "not_found"     // Lookup only: none of ours
 	ErrorContradictory ErrorKind = "contradictory" // Lookup only: two of ours, or another amount or currency
@@ -113,11 +115,13 @@ const (
 	ReasonUnknownAccount Reason = "unknown_account" // the order's, by the key that asks
 )
 
-// ProviderError is a call without an outcome. Its cause may quote the provider and is never stored or shown; only Kind is.
+// ProviderError is a call without an outcome. Its cause may quote the provider and is never stored or shown; only Kind
+// is.
 type ProviderError struct {
-	Kind       ErrorKind
-	Reason     Reason        // of ErrorUnknown; empty where it is not known, or is of no use to anybody
-	Unwritten  bool          // of ErrorNotSent: no byte of the request was written, so that the provider can not know its key
+	Kind   ErrorKind
+	Reason Reason // of ErrorUnknown; empty where it is not known, or is of no use to anybody
+	// of ErrorNotSent: no byte of the request was written, so that the provider can not know its key
+	Unwritten  bool
 	RetryAfter time.Duration // for how long the provider asks to be left alone; zero where it does not say
 	RequestID  string
 	Shown      []Listed // ErrorContradictory: what the books show

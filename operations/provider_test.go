@@ -179,7 +179,8 @@ func TestSubmitAtAProvider(t *testing.T) {
 		if diff := cmp.Diff(map[string]int{key: 1}, p.executed()); diff != "" {
 			t.Errorf("provider (-want +got):\n%s", diff)
 		}
-		if op := p.state("K"); op.State != operations.StateSucceeded || op.ProviderRefundID == nil || op.SettledAt == nil {
+		if op := p.state("K"); op.State != operations.StateSucceeded || op.ProviderRefundID == nil ||
+			op.SettledAt == nil {
 			t.Errorf("row %+v", op)
 		}
 		if diff := cmp.Diff(first.receipt.Operation.SettledAt, p.state("K").SettledAt); diff != "" {
@@ -197,7 +198,8 @@ func TestSubmitAtAProvider(t *testing.T) {
 				kinds = append(kinds, e.Event.Kind)
 			}
 		}
-		if diff := cmp.Diff([]string{"transfer:hold", "transition", "transfer:settle", "refund", "transition"}, kinds); diff != "" {
+		if diff := cmp.Diff([]string{"transfer:hold", "transition", "transfer:settle", "refund", "transition"},
+			kinds); diff != "" {
 			t.Errorf("timeline (-want +got):\n%s", diff)
 		}
 	})
@@ -392,9 +394,12 @@ func TestSubmitAtAProvider(t *testing.T) {
 		one, two := p.pay("K", 6000), p.pay("L", 3000)
 		expect(t, p.submit(one), operations.StatusPending)
 		expect(t, p.submit(two), operations.StatusPending)
-		p.exec(`UPDATE refund_operations SET state = 'failed', failure_code = 'declined', settled_at = now()`) // as a decline believed wrongly
-		p.exec(`INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency)
-			SELECT tenant_id, operation_id, 2, 'release', 'in_transit', 'merchant', amount_cents, currency FROM refund_operations`)
+		p.exec(`UPDATE refund_operations SET state = 'failed', failure_code = 'declined',
+			settled_at = now()`) // as a decline believed wrongly
+		p.exec(`INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
+			amount_cents, currency)
+			SELECT tenant_id, operation_id, 2, 'release', 'in_transit', 'merchant', amount_cents, currency
+				FROM refund_operations`)
 		p.exec(`UPDATE orders SET refunded_cents = 0 WHERE order_id = 'P'`)
 		expect(t, p.submit(p.pay("M", 7000)), operations.StatusProcessed) // takes what K would need
 		for _, id := range []string{"K", "L"} {
@@ -402,7 +407,8 @@ func TestSubmitAtAProvider(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if k, l := p.state("K"), p.state("L"); k.State != operations.StateNeedsAttention || *k.FailureCode != operations.FailureOverRefund ||
+		if k, l := p.state("K"), p.state("L"); k.State != operations.StateNeedsAttention ||
+			*k.FailureCode != operations.FailureOverRefund ||
 			l.State != operations.StateNeedsAttention || *l.FailureCode != operations.FailureOverRefund {
 			t.Errorf("K %s(%s), L %s(%s)", k.State, *k.FailureCode, l.State, *l.FailureCode)
 		}
@@ -467,7 +473,10 @@ func TestSubmitAtAProvider(t *testing.T) {
 	})
 
 	t.Run("LateAnswerAfterReconciliation_ChangesNothing", func(t *testing.T) { // A32
-		p := newPaying(t, func(c *operations.Config) { c.ProviderTimeout, c.Lease = 1500*time.Millisecond, 4*time.Second })
+		p := newPaying(t, func(c *operations.Config) {
+			c.ProviderTimeout, c.Lease = 1500*time.Millisecond,
+				4*time.Second
+		})
 		p.fault("drop_after", 1, 1000)
 		r := p.pay("K", 4000)
 		first := p.start(t.Context(), r)
@@ -554,7 +563,8 @@ func TestSettle(t *testing.T) {
 		p := newPaying(t, func(c *operations.Config) { c.ListingLag = 50 * time.Millisecond })
 		p.fault("pending", 1, 60000)
 		expect(t, p.submit(p.pay("K", 4000)), operations.StatusPending)
-		p.exec(`UPDATE refund_operations SET state = 'needs_attention', failure_code = 'outcome_overdue', last_send_ended = '-infinity'`)
+		p.exec(`UPDATE refund_operations SET state = 'needs_attention', failure_code = 'outcome_overdue',
+			last_send_ended = '-infinity'`)
 		if _, err := decide(p, false, true); !errors.Is(err, operations.ErrProviderDisagrees) {
 			t.Errorf("got %v", err)
 		}
@@ -606,16 +616,19 @@ func TestSettle(t *testing.T) {
 		p := attention(t, "drop_before")
 		expect(t, p.submit(p.pay("L", 4000)), operations.StatusProcessed)
 		name := p.state("L").ProviderRefundID
-		d := operations.Decision{TenantID: tenant, OperationID: "K", Succeeded: true, Evidence: "seen", Actor: "ann", ProviderRefundID: name}
+		d := operations.Decision{TenantID: tenant, OperationID: "K", Succeeded: true, Evidence: "seen", Actor: "ann",
+			ProviderRefundID: name}
 		for range 2 {
-			if op, err := p.Resolve(t.Context(), d); err != nil || op.State != operations.StateSucceeded || op.ProviderRefundID != nil {
+			if op, err := p.Resolve(t.Context(), d); err != nil || op.State != operations.StateSucceeded ||
+				op.ProviderRefundID != nil {
 				t.Errorf("%s by %v, %v", op.State, op.ProviderRefundID, err)
 			}
 		}
 		if after := p.state("L").ProviderRefundID; *after != *name {
 			t.Errorf("L is %s at the provider, and was %s", *after, *name)
 		}
-		if n := p.count(`SELECT count(*) FROM operation_events WHERE kind = 'human' AND detail->>'claimed_provider_refund_id' = $1`, *name); n != 1 {
+		if n := p.count(`SELECT count(*) FROM operation_events WHERE kind = 'human'
+			AND detail->>'claimed_provider_refund_id' = $1`, *name); n != 1 {
 			t.Errorf("%d claims in the history", n)
 		}
 	})
@@ -623,15 +636,18 @@ func TestSettle(t *testing.T) {
 	t.Run("TheLookShowsAnotherOperationsRefund_NeedsAnOverrideAndProvesNothing", func(t *testing.T) {
 		p := attention(t, "drop_after")
 		expect(t, p.submit(p.pay("L", 4000)), operations.StatusProcessed)
-		p.exec(`UPDATE refund_operations SET provider_refund_id = (SELECT l.refund->>'refund_id' FROM (SELECT $1::jsonb->'refunds'->0) AS l (refund))
-			WHERE operation_id = 'L'`, string(p.call(http.MethodGet, "/_ledger", ""))) // L's by its row, K's by the provider
+		p.exec(`UPDATE refund_operations SET provider_refund_id = (SELECT l.refund->>'refund_id'
+			FROM (SELECT $1::jsonb->'refunds'->0) AS l (refund))
+			WHERE operation_id = 'L'`, string(p.call(http.MethodGet, "/_ledger",
+			""))) // L's by its row, K's by the provider
 		if _, err := decide(p, true, false); !errors.Is(err, operations.ErrProviderDisagrees) {
 			t.Errorf("got %v", err)
 		}
 		if op := p.state("K"); op.State != operations.StateNeedsAttention {
 			t.Errorf("state %s", op.State)
 		}
-		if op, err := decide(p, true, true); err != nil || op.State != operations.StateSucceeded || op.ProviderRefundID != nil {
+		if op, err := decide(p, true, true); err != nil || op.State != operations.StateSucceeded ||
+			op.ProviderRefundID != nil {
 			t.Errorf("%s by %v, %v", op.State, op.ProviderRefundID, err)
 		}
 	})
@@ -656,7 +672,8 @@ func TestSettle(t *testing.T) {
 		p.exec(`UPDATE refund_operations SET state = 'needs_attention', failure_code = 'outcome_overdue'`)
 		_, err := decide(p, false, false)
 		var refusal *operations.Refusal
-		if !errors.Is(err, operations.ErrInProgress) || !errors.As(err, &refusal) || refusal.RetryAfter < 50*time.Second {
+		if !errors.Is(err, operations.ErrInProgress) || !errors.As(err, &refusal) ||
+			refusal.RetryAfter < 50*time.Second {
 			t.Errorf("got %v, %+v", err, refusal)
 		}
 	})

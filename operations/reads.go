@@ -19,7 +19,8 @@ import (
 // ErrRefundNotFound reports a key that no refund holds; a withdrawn authorization's key is not a refund.
 var ErrRefundNotFound = errors.New("refund not found")
 
-// Reads answers what the database holds now, at no provider's expense. Its methods may be called at once from any number of goroutines.
+// Reads answers what the database holds now, at no provider's expense. Its methods may be called at once from any
+// number of goroutines.
 type Reads struct{ pool *pgxpool.Pool }
 
 // Order answers one order, or ErrOrderNotFound.
@@ -140,7 +141,8 @@ func scanPlaced(row pgx.CollectableRow) (placed, error) {
 func (f placed) entry(tenantID, operationID string) TimelineEntry {
 	if f.source == 0 {
 		t := f.transfer
-		t.TenantID, t.OperationID, t.Seq, t.Kind, t.CreatedAt = tenantID, operationID, int(f.seq), ledger.Kind(f.kind), f.at
+		t.TenantID, t.OperationID, t.Seq, t.Kind, t.CreatedAt = tenantID, operationID, int(f.seq), ledger.Kind(f.kind),
+			f.at
 		return TimelineEntry{At: f.at, Transfer: &t}
 	}
 	ev := f.event

@@ -29,7 +29,8 @@ var errHeld = errors.New("somebody else holds the order")
 func (e *Engine) recordAll(ctx context.Context, facts []*fact) []batch.Result[recorded] {
 	results := e.recordKeys(ctx, facts, false)
 	for i, r := range results {
-		if pgtx.StaysLocked(r.Err) { // the name of a provider's refund, by somebody who is about to record it: whose is not known
+		// the name of a provider's refund, by somebody who is about to record it: whose is not known
+		if pgtx.StaysLocked(r.Err) {
 			results[i].Err = errHeld
 		}
 	}
@@ -41,16 +42,20 @@ func (e *Engine) recordPatiently(ctx context.Context, facts []*fact) []batch.Res
 	return e.recordKeys(ctx, facts, true)
 }
 
-// recordKeys records facts until each has its answer: of one key, one at a time. They belong to operations, not to callers:
-// no caller's deadline ends it.
+// recordKeys records facts until each has its answer: of one key, one at a time. They belong to operations, not to
+// callers: no caller's deadline ends it.
 func (e *Engine) recordKeys(ctx context.Context, facts []*fact, wait bool) []batch.Result[recorded] {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), batchDeadline)
 	defer cancel()
-	return inRounds(facts, func(f *fact) operationKey { return f.lease.key() }, func(facts []*fact) []batch.Result[recorded] {
-		return apart(e, facts, func(facts []*fact) ([]batch.Result[recorded], error) { return e.recordOnce(ctx, facts, wait) })
-	}, func(_, _ *fact, _ batch.Result[recorded]) (none batch.Result[recorded], alike bool) {
-		return none, false
-	})
+	return inRounds(facts, func(f *fact) operationKey { return f.lease.key() },
+		func(facts []*fact) []batch.Result[recorded] {
+			return apart(e, facts, func(facts []*fact) ([]batch.Result[recorded], error) {
+				return e.recordOnce(ctx,
+					facts, wait)
+			})
+		}, func(_, _ *fact, _ batch.Result[recorded]) (none batch.Result[recorded], alike bool) {
+			return none, false
+		})
 }
 
 func (e *Engine) recordOnce(ctx context.Context, facts []*fact, wait bool) ([]batch.Result[recorded], error) {
@@ -70,8 +75,8 @@ func (e *Engine) recordOnce(ctx context.Context, facts []*fact, wait bool) ([]ba
 	return results, err
 }
 
-// disown takes a fact back that names another operation's refund at the provider: it stays the call that it was, and proves
-// nothing. A person's decision on such books needs an override.
+// disown takes a fact back that names another operation's refund at the provider: it stays the call that it was, and
+// proves nothing. A person's decision on such books needs an override.
 func (f *fact) disown() {
 	f.disowned = true
 	if f.source == sourceHuman {
@@ -83,8 +88,8 @@ func (f *fact) disown() {
 	f.kind, f.result = errorNotOurs, ProviderResult{RequestID: f.result.RequestID}
 }
 
-// tx2 locks the orders and then the operations, reads them anew, decides, and writes what changes: states, transfers and
-// history, or nothing of them. It is two messages, of which the second commits.
+// tx2 locks the orders and then the operations, reads them anew, decides, and writes what changes: states, transfers
+// and history, or nothing of them. It is two messages, of which the second commits.
 func (e *Engine) tx2(ctx context.Context, tx *pgtx.Tx, facts []*fact, wait bool) ([]batch.Result[recorded], error) {
 	held, err := e.lockForRecord(ctx, tx, facts, wait)
 	if err != nil {
@@ -150,7 +155,8 @@ func (f *fact) events(r reservation, c change, at time.Time) []Event {
 	from, to := r.State, c.state
 	return []Event{attempt, {
 		TenantID: o.TenantID, OperationID: o.OperationID, Kind: "transition", FromState: &from, ToState: &to,
-		Attempt: f.lease.attempt(), Actor: optional(f.lease.attemptedFor), Detail: merged(nil, "failure_code", deref(c.failureCode)),
+		Attempt: f.lease.attempt(), Actor: optional(f.lease.attemptedFor), Detail: merged(nil, "failure_code",
+			deref(c.failureCode)),
 		CreatedAt: at,
 	}}
 }
@@ -231,9 +237,8 @@ func (l *locked) row(f *fact) (reservation, error) {
 	return r, nil
 }
 
-// lockForRecord locks orders, then operations, both sorted, and reads in a new statement, against the clock read after the
-// locks, what is to be decided on. Unless it waits, it leaves out what
-// somebody else holds.
+// lockForRecord locks orders, then operations, both sorted, and reads in a new statement, against the clock read after
+// the locks, what is to be decided on. Unless it waits, it leaves out what somebody else holds.
 func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, facts []*fact, wait bool) (*locked, error) {
 	keys := make([]operationKey, len(facts))
 	orders := make(map[OrderKey]struct{}, len(facts))
@@ -263,7 +268,8 @@ func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, facts []*fact, wa
 	}
 	b.Queue(`SELECT o.tenant_id, o.operation_id FROM unnest($1::text[], $2::text[]) AS k (tenant_id, operation_id)
 		JOIN refund_operations o ON o.tenant_id = k.tenant_id AND o.operation_id = k.operation_id
-		ORDER BY o.tenant_id, o.operation_id FOR NO KEY UPDATE OF o`+skip, tenants, ids).Query(func(rows pgx.Rows) error {
+		ORDER BY o.tenant_id, o.operation_id FOR NO KEY UPDATE OF o`+skip, tenants,
+		ids).Query(func(rows pgx.Rows) error {
 		var k operationKey
 		_, err := pgx.ForEachRow(rows, []any{&k.TenantID, &k.OperationID}, func() error {
 			l.ours[k] = struct{}{}
@@ -289,7 +295,8 @@ func (e *Engine) lockForRecord(ctx context.Context, tx pgx.Tx, facts []*fact, wa
 	).Query(func(found pgx.Rows) error {
 		read, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (reservation, error) {
 			var r reservation
-			err := row.Scan(append(r.targets(), &l.at, &r.attempts, &r.doubted, &r.leased, &r.keyAlive, &r.lagOver, &r.tooOld,
+			err := row.Scan(append(r.targets(), &l.at, &r.attempts, &r.doubted, &r.leased, &r.keyAlive, &r.lagOver,
+				&r.tooOld,
 				&r.recheckOver, &r.lastSeq)...)
 			return r, err
 		})
@@ -325,7 +332,8 @@ func (u *changeRows) add(r reservation, f fact, c change, next time.Duration) {
 	if !ours && r.State == c.state {
 		return
 	}
-	u.tenants, u.ids, u.states = append(u.tenants, r.TenantID), append(u.ids, r.OperationID), append(u.states, string(c.state))
+	u.tenants, u.ids, u.states = append(u.tenants, r.TenantID), append(u.ids, r.OperationID),
+		append(u.states, string(c.state))
 	u.failures, u.doubts = append(u.failures, c.failureCode), append(u.doubts, c.doubted)
 	u.providerRefunds = append(u.providerRefunds, c.providerRefundID)
 	u.freed = append(u.freed, ours && !c.resend)
@@ -360,8 +368,10 @@ func (u *changeRows) queue(b *pgx.Batch, at time.Time, callDeadline time.Duratio
 			not_sent = CASE WHEN u.not_sent >= 0 THEN u.not_sent ELSE o.not_sent END,
 			contradicted_at = CASE WHEN u.cleared OR u.books = $17 THEN NULL
 				WHEN u.books = $18 THEN coalesce(o.contradicted_at, $14::timestamptz) ELSE o.contradicted_at END,
-			next_check_at = CASE WHEN u.next < 0 THEN 'infinity' ELSE $14::timestamptz + u.next * interval '1 millisecond' END
-		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bool[], $8::bool[], $9::bool[],
+			next_check_at = CASE WHEN u.next < 0 THEN 'infinity'
+				ELSE $14::timestamptz + u.next * interval '1 millisecond' END
+		FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bool[], $8::bool[],
+			$9::bool[],
 			$10::bool[], $11::bool[], $12::int[], $13::bigint[], $16::int[])
 			AS u (tenant_id, operation_id, state, failure_code, doubted_decline, provider_refund_id, freed, sent, sends,
 				settled, cleared, not_sent, next, books)

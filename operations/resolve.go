@@ -36,15 +36,15 @@ type Pursuit struct {
 }
 
 // Pursue finds out what happened to a leased operation, and records it: it looks at the provider's books first, unless
-// nothing was ever sent, and sends again, with the same key, only while the provider is sure to remember it. The outcome is
-// recorded whatever becomes of ctx.
+// nothing was ever sent, and sends again, with the same key, only while the provider is sure to remember it. The
+// outcome is recorded whatever becomes of ctx.
 func (e *Engine) Pursue(ctx context.Context, l Lease) (Pursuit, error) {
 	return e.pursue(ctx, l, nil)
 }
 
-// pursue is Resolve for who may have taken the breaker's permit already. Looking needs none: a breaker that failing requests
-// opened tells nothing of what the books show, and one payment's look-ups that fail tell nothing of another's. Where no
-// request may be sent, what was never sent is looked up as well, so that who took the lease has asked.
+// pursue is Resolve for who may have taken the breaker's permit already. Looking needs none: a breaker that failing
+// requests opened tells nothing of what the books show, and one payment's look-ups that fail tell nothing of another's.
+// Where no request may be sent, what was never sent is looked up as well, so that who took the lease has asked.
 func (e *Engine) pursue(ctx context.Context, l Lease, p permit) (Pursuit, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Lease)
 	defer cancel()
@@ -77,8 +77,9 @@ func (e *Engine) pursue(ctx context.Context, l Lease, p permit) (Pursuit, error)
 	return l.pursuit(f, r, false), r.err
 }
 
-// inVain tells whether a probe asked nobody: our credentials were refused, or, where a person wished to know, nobody was there.
-// Reconciliation counts the latter, since a provider that is away for long puts its refunds in front of a human.
+// inVain tells whether a probe asked nobody: our credentials were refused, or, where a person wished to know, nobody
+// was there. Reconciliation counts the latter, since a provider that is away for long puts its refunds in front of a
+// human.
 func (l Lease) inVain(f fact) bool {
 	return l.probe && (f.kind == ErrorMisconfigured || f.unwritten && l.attemptedFor == ActorOperator)
 }
@@ -109,8 +110,8 @@ func (e *Engine) send(ctx context.Context, l Lease, p permit, resent bool) (Purs
 	return l.pursuit(f, r, resent), r.err
 }
 
-// walkAway answers what stands, where the lease is no longer good for sending, or nobody could tell for the error why. If it
-// is still ours, the attempt is recorded as one that asked nobody, which frees it.
+// walkAway answers what stands, where the lease is no longer good for sending, or nobody could tell for the error why.
+// If it is still ours, the attempt is recorded as one that asked nobody, which frees it.
 func (e *Engine) walkAway(ctx context.Context, l Lease, why error) (Pursuit, error) {
 	f := fact{lease: l, source: sourceLookup, kind: ErrorNotSent, unasked: true}
 	r := e.record(ctx, f)
@@ -185,7 +186,8 @@ func (e *Engine) lookup(ctx context.Context, l Lease) fact {
 func (e *Engine) called(f fact, p permit, call string, result ProviderResult, err error) fact {
 	failure := failureOf(err)
 	if failure.Kind == "" && !isName(result.ProviderRefundID) {
-		failure = ProviderError{Kind: ErrorUnknown, RequestID: result.RequestID} // what can not be named can not be recorded
+		// what can not be named can not be recorded
+		failure = ProviderError{Kind: ErrorUnknown, RequestID: result.RequestID}
 	}
 	f.result, f.kind, f.reason, f.retryAfter = result, failure.Kind, failure.Reason, failure.RetryAfter
 	f.unwritten = failure.Kind == ErrorNotSent && failure.Unwritten
@@ -214,8 +216,8 @@ func (f fact) describe(span spans.Span) {
 	}
 }
 
-// logNoOutcome says that a call brought none; where our credentials are refused, or there is a reason that a person can put
-// right, that an operator must act. What the provider said stays unsaid.
+// logNoOutcome says that a call brought none; where our credentials are refused, or there is a reason that a person can
+// put right, that an operator must act. What the provider said stays unsaid.
 func (e *Engine) logNoOutcome(l Lease, call string, failure ProviderError) {
 	level := slog.LevelWarn
 	if failure.Kind == ErrorMisconfigured || failure.Reason != "" {
@@ -235,12 +237,13 @@ func (e *Engine) logNoOutcome(l Lease, call string, failure ProviderError) {
 func (e *Engine) logContradiction(f fact) {
 	o := f.lease.Operation
 	e.config.Logger.Warn("provider's books contradict an operation", slog.String("provider", deref(o.Provider)),
-		slog.String("tenant_id", o.TenantID), slog.String("operation_id", o.OperationID), slog.String("state", string(o.State)),
+		slog.String("tenant_id", o.TenantID), slog.String("operation_id", o.OperationID),
+		slog.String("state", string(o.State)),
 		slog.String("kind", string(f.kind)), slog.String("shown", f.shown), slog.Int("attempt", f.lease.attempts))
 }
 
-// isName tells whether a provider's name of a thing is one to store and to show, or none: printable ASCII of a sane length.
-// Anything else might keep an outcome from being recorded, or say what a provider's text may not.
+// isName tells whether a provider's name of a thing is one to store and to show, or none: printable ASCII of a sane
+// length. Anything else might keep an outcome from being recorded, or say what a provider's text may not.
 func isName(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] > '~' {
@@ -291,7 +294,8 @@ func (e *Engine) providerOf(o Operation) *provider {
 	return e.providers[*o.Provider]
 }
 
-// nextCheck is how long until reconciliation looks again, not before the provider wants to be asked; negative means never.
+// nextCheck is how long until reconciliation looks again, not before the provider wants to be asked; negative means
+// never.
 func (e *Engine) nextCheck(s schedule, attempts int, f fact) time.Duration {
 	wait := e.backoff(s, attempts)
 	if wait < 0 {

@@ -20,14 +20,15 @@ type Restored struct {
 	Unverifiable int64     // open ones of orders without a provider: nobody can be asked
 }
 
-// AfterRestore makes the service distrust what its rows do not know, after the database went back to an earlier point: an
-// operation that a provider may have executed in the history that was lost is looked up before it is sent for the first time.
+// AfterRestore makes the service distrust what its rows do not know, after the database went back to an earlier point:
+// an operation that a provider may have executed in the history that was lost is looked up before it is sent for the
+// first time.
 //
-// One look is enough. A refund of the lost history is either younger than the provider's retention of keys, and sending under
-// the same key executes nothing new; or it is so much older than the listing's lag that the look shows it.
+// One look is enough. A refund of the lost history is either younger than the provider's retention of keys, and sending
+// under the same key executes nothing new; or it is so much older than the listing's lag that the look shows it.
 //
-// Callers that saw the lost history may register and approve again what it held, under the same ids: that is why the mark
-// reaches into the future, for the time that they may need. Again it does the same, and reaches further.
+// Callers that saw the lost history may register and approve again what it held, under the same ids: that is why the
+// mark reaches into the future, for the time that they may need. Again it does the same, and reaches further.
 func AfterRestore(ctx context.Context, pool *pgxpool.Pool, reach time.Duration) (Restored, error) {
 	r, err := pgtx.InTx(ctx, pool, func(tx *pgtx.Tx) (r Restored, err error) {
 		if err := tx.Unhurried(ctx); err != nil { // it takes as long as the books are
@@ -46,7 +47,8 @@ func AfterRestore(ctx context.Context, pool *pgxpool.Pool, reach time.Duration) 
 }
 
 func (r *Restored) mark(ctx context.Context, tx pgx.Tx, reach time.Duration) error {
-	err := tx.QueryRow(ctx, `INSERT INTO restores (look_until) VALUES (clock_timestamp() + $1) RETURNING look_until`, reach).
+	err := tx.QueryRow(ctx, `INSERT INTO restores (look_until) VALUES (clock_timestamp() + $1)
+		RETURNING look_until`, reach).
 		Scan(&r.LookUntil)
 	if err != nil {
 		return err
@@ -77,6 +79,7 @@ func (r *Restored) count(ctx context.Context, tx pgx.Tx) error {
 		FROM refund_authorizations a
 		JOIN orders p ON p.tenant_id = a.tenant_id AND p.order_id = a.order_id
 		WHERE (a.expires_at IS NULL OR a.expires_at > clock_timestamp())
-			AND NOT EXISTS (SELECT FROM refund_operations o WHERE o.tenant_id = a.tenant_id AND o.operation_id = a.operation_id)`).
+			AND NOT EXISTS (SELECT FROM refund_operations o WHERE o.tenant_id = a.tenant_id
+				AND o.operation_id = a.operation_id)`).
 		Scan(&r.Approvals, &r.Unverifiable)
 }

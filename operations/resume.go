@@ -9,13 +9,12 @@ import (
 	"refundd/internal/pgtx"
 )
 
-// resumeRest is how long a lease must have been free before a caller's retry takes it: retries in a hurry do not hammer a
-// provider that does not know.
+// resumeRest is how long a lease must have been free before a caller's retry takes it: retries in a hurry do not hammer
+// a provider that does not know.
 const resumeRest = time.Second
 
-// sendReserved asks the provider for what the call has reserved, unless its books are to be read first, and answers with what
-// came of it. The call to the provider
-// belongs to the operation: the request that began it may end before.
+// sendReserved asks the provider for what the call has reserved, unless its books are to be read first, and answers
+// with what came of it. The call to the provider belongs to the operation: the request that began it may end before.
 func (e *Engine) sendReserved(c *call, claimed claimed) (Receipt, error) {
 	op := *claimed.own
 	l := Lease{
@@ -35,8 +34,8 @@ func (e *Engine) sendReserved(c *call, claimed claimed) (Receipt, error) {
 	})
 }
 
-// resume takes up a reservation whose lease is free, as reconciliation would. Where somebody is faster, or was there less than
-// resumeRest ago, the row is the answer, and so it is where nothing may be sent.
+// resume takes up a reservation whose lease is free, as reconciliation would. Where somebody is faster, or was there
+// less than resumeRest ago, the row is the answer, and so it is where nothing may be sent.
 func (e *Engine) resume(c *call, op Operation) (Receipt, error) {
 	p := e.permitted(Lease{Operation: op}, nil)
 	if p == nil {
@@ -60,8 +59,8 @@ func (e *Engine) resume(c *call, op Operation) (Receipt, error) {
 	})
 }
 
-// untilKnown answers the call with what act finds out about its operation op; where the caller leaves before, or nothing is
-// found out, with what is known: the key is reserved, and reconciliation will find out.
+// untilKnown answers the call with what act finds out about its operation op; where the caller leaves before, or
+// nothing is found out, with what is known: the key is reserved, and reconciliation will find out.
 func (e *Engine) untilKnown(c *call, op Operation, act func(context.Context) (Pursuit, error)) (Receipt, error) {
 	r, err := detached(c.ctx, e, func(ctx context.Context) (Pursuit, error) {
 		r, err := act(ctx)

@@ -24,7 +24,8 @@ type Revocation struct {
 // wins. Again it answers the same; after an execution it is a Refusal of ErrAlreadyExecuted with the operation.
 func (e *Engine) Revoke(ctx context.Context, r Revocation) (Authorization, error) {
 	lane := operationKey{r.TenantID, r.OperationID}.lane()
-	return inTurn(ctx, e, lane, func(ctx context.Context, tx *pgtx.Tx) (Authorization, error) { return e.revoke(ctx, tx, r) })
+	return inTurn(ctx, e, lane,
+		func(ctx context.Context, tx *pgtx.Tx) (Authorization, error) { return e.revoke(ctx, tx, r) })
 }
 
 func (e *Engine) revoke(ctx context.Context, tx pgx.Tx, r Revocation) (Authorization, error) {
@@ -53,8 +54,8 @@ func (e *Engine) revoke(ctx context.Context, tx pgx.Tx, r Revocation) (Authoriza
 	}
 }
 
-// claimRevoked claims the key of an approval for its withdrawal and answers when, or nil where there is no such approval or
-// the key is not free.
+// claimRevoked claims the key of an approval for its withdrawal and answers when, or nil where there is no such
+// approval or the key is not free.
 func claimRevoked(ctx context.Context, tx pgx.Tx, key operationKey) (*time.Time, error) {
 	a, err := approvedTerms(ctx, tx, key)
 	if a == nil || err != nil {
@@ -68,7 +69,8 @@ func claimRevoked(ctx context.Context, tx pgx.Tx, key operationKey) (*time.Time,
 		FROM (SELECT clock_timestamp() AS at) AS clock
 		ON CONFLICT (tenant_id, operation_id) DO NOTHING
 		RETURNING created_at`,
-		key.TenantID, key.OperationID, Fingerprint(a.orderID, a.amountCents), a.orderID, a.amountCents, a.currency).Scan(&at)
+		key.TenantID, key.OperationID, Fingerprint(a.orderID,
+			a.amountCents), a.orderID, a.amountCents, a.currency).Scan(&at)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil

@@ -13,8 +13,8 @@ type operationKey struct {
 	OperationID string
 }
 
-// operationColumns reads an operation o for scanOperation. Its owner may have moved its times to any other, infinity included:
-// what can not be told is told as the nearest that can, and no lease is longer than a day.
+// operationColumns reads an operation o for scanOperation. Its owner may have moved its times to any other, infinity
+// included: what can not be told is told as the nearest that can, and no lease is longer than a day.
 const operationColumns = `o.tenant_id, o.operation_id, o.fingerprint, coalesce(o.refund_id::text, ''), o.order_id,
 	o.amount_cents, o.currency, o.reason, o.metadata, o.state, o.provider, o.provider_refund_id, o.failure_code,
 	greatest(least(o.created_at, '9999-12-31T23:59:59.999999Z'), '0001-01-01T00:00:00Z'), o.settled_at,

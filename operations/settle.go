@@ -12,7 +12,8 @@ import (
 
 // Why a human's decision, or a wish to look at once, is refused.
 var (
-	// ErrResolutionConflict reports a decision about an operation that does not wait for one, or that was decided otherwise.
+	// ErrResolutionConflict reports a decision about an operation that does not wait for one, or that was decided
+	// otherwise.
 	ErrResolutionConflict = errors.New("operation does not wait for this resolution")
 	// ErrProviderDisagrees reports a decision that the provider's books contradict.
 	ErrProviderDisagrees = errors.New("provider disagrees")
@@ -25,13 +26,14 @@ type Decision struct {
 	Succeeded        bool // else it failed
 	Evidence         string
 	ProviderRefundID *string // as the person names it: a claim, kept as evidence
-	Override         bool    // decide although the provider can not be asked, or its books may lag or contradict themselves
-	Actor            string  // the API key that decides
-	ResolvedBy       *string // the name that it gave
+	// decide although the provider can not be asked, or its books may lag or contradict themselves
+	Override   bool
+	Actor      string  // the API key that decides
+	ResolvedBy *string // the name that it gave
 }
 
-// Reconcile looks an operation up at its provider now, in any state, and answers it as it then stands, also where the provider
-// could not be reached. While somebody works on it it is a Refusal of ErrInProgress.
+// Reconcile looks an operation up at its provider now, in any state, and answers it as it then stands, also where the
+// provider could not be reached. While somebody works on it it is a Refusal of ErrInProgress.
 func (e *Engine) Reconcile(ctx context.Context, tenantID, operationID string) (Operation, error) {
 	op, err := e.Refund(ctx, tenantID, operationID)
 	if err != nil || e.providerOf(op) == nil {
@@ -44,9 +46,9 @@ func (e *Engine) Reconcile(ctx context.Context, tenantID, operationID string) (O
 	})
 }
 
-// Resolve carries out a human's decision. It asks the provider first, whatever its breaker says: a decision against its books is
-// refused, changes nothing, and makes reconciliation, which will record what they prove, due at once. Where it answers no error
-// the decision stands.
+// Resolve carries out a human's decision. It asks the provider first, whatever its breaker says: a decision against its
+// books is refused, changes nothing, and makes reconciliation, which will record what they prove, due at once. Where it
+// answers no error the decision stands.
 func (e *Engine) Resolve(ctx context.Context, d Decision) (Operation, error) {
 	op, err := e.Refund(ctx, d.TenantID, d.OperationID)
 	if err != nil {
@@ -68,7 +70,8 @@ func (e *Engine) Resolve(ctx context.Context, d Decision) (Operation, error) {
 }
 
 // whileLeased does act under the operation's lease, and goes on with it if the caller leaves.
-func (e *Engine) whileLeased(ctx context.Context, op Operation, who string, act func(context.Context, Lease) (Operation, error)) (
+func (e *Engine) whileLeased(ctx context.Context, op Operation, who string,
+	act func(context.Context, Lease) (Operation, error)) (
 	Operation, error,
 ) {
 	return detached(ctx, e, func(ctx context.Context) (Operation, error) {
@@ -100,13 +103,15 @@ func (e *Engine) resolve(ctx context.Context, d Decision, l Lease) (Operation, e
 		}
 		return r.operation, refuse(ErrProviderDisagrees, &r.operation)
 	case f.unreachable() && !d.Override:
-		return e.giveBack(ctx, l, &Refusal{Err: ErrProviderUnavailable, Operation: &l.Operation, RetryAfter: e.config.BreakerOpen})
+		return e.giveBack(ctx, l,
+			&Refusal{Err: ErrProviderUnavailable, Operation: &l.Operation, RetryAfter: e.config.BreakerOpen})
 	}
 	r := e.record(ctx, d.fact(l, f))
 	switch {
 	case r.err != nil:
 		return r.operation, r.err
-	case r.change.stale && r.operation.State == StateNeedsAttention: // too late, by the lease: it is to be looked at again
+	// too late, by the lease: it is to be looked at again
+	case r.change.stale && r.operation.State == StateNeedsAttention:
 		return r.operation, &Refusal{Err: ErrInProgress, Operation: &r.operation, RetryAfter: leaseRetry}
 	case r.change.stale:
 		return e.resolvedAlike(ctx, d, r.operation)
@@ -114,8 +119,8 @@ func (e *Engine) resolve(ctx context.Context, d Decision, l Lease) (Operation, e
 	return r.operation, nil
 }
 
-// contradicts tells whether the provider's books say otherwise. A refund that is pending there may still be paid; books that
-// contradict themselves show something of ours, of which only an override may say what became of it.
+// contradicts tells whether the provider's books say otherwise. A refund that is pending there may still be paid; books
+// that contradict themselves show something of ours, of which only an override may say what became of it.
 func (d Decision) contradicts(f fact) bool {
 	switch {
 	case f.kind == ErrorContradictory:
@@ -131,8 +136,8 @@ func (f fact) unreachable() bool {
 	return f.kind == ErrorUnknown || f.kind == ErrorNotSent || f.kind == ErrorMisconfigured
 }
 
-// fact is the decision as tx 2 takes it, with what the look at the provider showed. The refund's name at the provider is what
-// was seen there, never what a person says.
+// fact is the decision as tx 2 takes it, with what the look at the provider showed. The refund's name at the provider
+// is what was seen there, never what a person says.
 func (d Decision) fact(l Lease, seen fact) fact {
 	f := fact{
 		lease: l, source: sourceHuman, override: d.Override,
@@ -167,7 +172,8 @@ func (e *Engine) resolvedAlike(ctx context.Context, d Decision, op Operation) (O
 		alike, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
 		return err
 	}, `SELECT coalesce((SELECT detail->>'outcome' = $4 FROM operation_events
-			WHERE tenant_id = $1 AND operation_id = $2 AND kind = $3 AND NOT detail ? 'stale' ORDER BY seq DESC LIMIT 1), false)`,
+			WHERE tenant_id = $1 AND operation_id = $2 AND kind = $3 AND NOT detail ? 'stale'
+				ORDER BY seq DESC LIMIT 1), false)`,
 		d.TenantID, d.OperationID, string(sourceHuman), string(d.fact(Lease{}, fact{}).result.Outcome))
 	if err != nil {
 		return op, fmt.Errorf("read resolution: %w", err)

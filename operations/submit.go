@@ -28,7 +28,8 @@ var (
 	ErrDeclined = errors.New("refund declined")
 	// ErrNeedsAttention reports an operation that waits for a human.
 	ErrNeedsAttention = errors.New("operation needs attention")
-	// ErrProviderUnavailable reports that the order's provider is not configured or not answering: nothing was reserved.
+	// ErrProviderUnavailable reports that the order's provider is not configured or not answering: nothing was
+	// reserved.
 	ErrProviderUnavailable = errors.New("provider unavailable")
 )
 
@@ -43,7 +44,8 @@ type Request struct {
 	Metadata    map[string]string
 	Layer       string // the retrying layer that made this attempt, as the caller labels it
 	Attempt     int    // its number in that layer; 0 where the caller says none
-	Ref         string // names the call in the logs; kept in the history where a provider is asked, so that it leads back here
+	// names the call in the logs; kept in the history where a provider is asked, so that it leads back here
+	Ref string
 }
 
 // Status says what a call did.
@@ -77,8 +79,8 @@ func (r *Refusal) Error() string { return r.Err.Error() }
 
 func (r *Refusal) Unwrap() error { return r.Err }
 
-// call is a request on its way through the engine. Its refund_id is minted before the first try of its transaction: a row is
-// this call's if and only if it carries it.
+// call is a request on its way through the engine. Its refund_id is minted before the first try of its transaction: a
+// row is this call's if and only if it carries it.
 type call struct {
 	Request
 	ctx         context.Context
@@ -91,8 +93,8 @@ type call struct {
 
 func (c *call) orderKey() OrderKey { return OrderKey{TenantID: c.TenantID, OrderID: c.OrderID} }
 
-// Submit refunds once. A Receipt says what this call did, an error why nothing that is known of was done: a Refusal or its
-// sentinel when the operation's row was read, else ErrOverloaded, ErrDatabaseUnavailable or ErrDeadlineExceeded.
+// Submit refunds once. A Receipt says what this call did, an error why nothing that is known of was done: a Refusal or
+// its sentinel when the operation's row was read, else ErrOverloaded, ErrDatabaseUnavailable or ErrDeadlineExceeded.
 func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
 	leave, ok := e.submits.enter()
 	if !ok {
@@ -100,14 +102,16 @@ func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
 	}
 	defer leave()
 	c := &call{
-		Request: r, ctx: ctx, key: operationKey{r.TenantID, r.OperationID}, fingerprint: Fingerprint(r.OrderID, r.AmountCents),
+		Request: r, ctx: ctx, key: operationKey{r.TenantID, r.OperationID}, fingerprint: Fingerprint(r.OrderID,
+			r.AmountCents),
 	}
 
 	if err := c.mint(); err != nil {
 		return Receipt{}, err
 	}
 
-	// tx 1: looks the key up, and where it has no row claims it and debits the money, or holds it where a provider is to move it.
+	// tx 1: looks the key up, and where it has no row claims it and debits the money, or holds it where a provider is
+	// to move it.
 	claimed, err := e.claimKey(c)
 	switch {
 	case err != nil:
@@ -120,8 +124,8 @@ func (e *Engine) Submit(ctx context.Context, r Request) (Receipt, error) {
 	return Receipt{Status: StatusProcessed, Operation: *claimed.own}, nil
 }
 
-// claimKey takes the call through tx 1: at once, or, where somebody else has its order, when that is free. A key that has a row
-// needs no place there: it is looked up alone where many wait for one, or the call would wait for too long.
+// claimKey takes the call through tx 1: at once, or, where somebody else has its order, when that is free. A key that
+// has a row needs no place there: it is looked up alone where many wait for one, or the call would wait for too long.
 func (e *Engine) claimKey(c *call) (claimed, error) {
 	crowded := e.claims.Waiting() >= batchSize
 	if crowded {
@@ -156,8 +160,8 @@ func (c *call) mint() error {
 	return nil
 }
 
-// answerKnown answers the call from the row that its key was found to have. Where that is this call's own, an earlier try of tx 1
-// had committed unheard.
+// answerKnown answers the call from the row that its key was found to have. Where that is this call's own, an earlier
+// try of tx 1 had committed unheard.
 func (e *Engine) answerKnown(c *call, op Operation) (Receipt, error) {
 	if op.RefundID == c.refundID && op.State == StateSucceeded {
 		return Receipt{Status: StatusProcessed, Operation: op}, nil
@@ -176,8 +180,8 @@ const (
 	leaseRetry   = 2 * time.Second
 )
 
-// replay answers the call from its operation's row: the one check that the sequential path and the lost race share. What is
-// reserved and leased by nobody is taken up.
+// replay answers the call from its operation's row: the one check that the sequential path and the lost race share.
+// What is reserved and leased by nobody is taken up.
 func (e *Engine) replay(c *call, op Operation) (Receipt, error) {
 	receipt, err := c.answer(op)
 	if err == nil && op.State == StateReserved {
@@ -199,7 +203,8 @@ func (c *call) answer(op Operation) (Receipt, error) {
 		return Receipt{Status: StatusAlreadyProcessed, Operation: op, Replayed: true}, nil
 	case StateReserved:
 		if op.LeaseLeft > 0 {
-			return Receipt{}, &Refusal{Err: ErrInProgress, Operation: new(op), RetryAfter: min(op.LeaseLeft, leaseRetry)}
+			return Receipt{}, &Refusal{Err: ErrInProgress, Operation: new(op),
+				RetryAfter: min(op.LeaseLeft, leaseRetry)}
 		}
 		return c.pending(op), nil
 	case StatePending:

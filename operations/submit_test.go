@@ -96,7 +96,8 @@ func testSubmit(t *testing.T, newBundle func(*testing.T) *bundle) {
 	t.Run("RowThatAppearsBeforeARefusal_IsReplayed", func(t *testing.T) {
 		b := newBundle(t)
 		b.order("P", 10000)
-		r := operations.Request{TenantID: tenant, OperationID: "K", OrderID: "P", AmountCents: 4000} // which nobody approved
+		// which nobody approved
+		r := operations.Request{TenantID: tenant, OperationID: "K", OrderID: "P", AmountCents: 4000}
 		winner := b.rival()
 		winner.exec(`LOCK TABLE refund_authorizations`)
 		loser := b.start(t.Context(), r)
@@ -219,7 +220,8 @@ func testSubmit(t *testing.T, newBundle func(*testing.T) *bundle) {
 		winner.debit(elsewhere)
 		first := b.start(t.Context(), loser)
 		b.until("the first waits", func() bool { return b.Waiting() == 1 })
-		second := b.start(t.Context(), operations.Request{TenantID: tenant, OperationID: "K2", OrderID: "P", AmountCents: 6000})
+		second := b.start(t.Context(),
+			operations.Request{TenantID: tenant, OperationID: "K2", OrderID: "P", AmountCents: 6000})
 		b.until("both wait", func() bool { return b.Waiting() == 2 })
 		g.open()
 		b.untilBlocked(1)

@@ -62,11 +62,12 @@ type Totals struct {
 	Since    *time.Time // of Complete false: when the oldest refund that was counted was created
 }
 
-// OpenTotals counts the refunds of a tenant that have no end yet, by state and currency. Beyond 200,000 of them it counts no
-// more: who watches asks again and again, and most of all when there are many.
+// OpenTotals counts the refunds of a tenant that have no end yet, by state and currency. Beyond 200,000 of them it
+// counts no more: who watches asks again and again, and most of all when there are many.
 func (r Reads) OpenTotals(ctx context.Context, tenantID string) (Totals, error) {
 	t, err := r.totals(ctx, fmt.Sprintf(`
-		SELECT min(o.at), o.state, o.currency, count(*), sum(o.amount_cents)::text, min(o.at), sum(count(*)) OVER () <= %d
+		SELECT min(o.at), o.state, o.currency, count(*), sum(o.amount_cents)::text, min(o.at),
+			sum(count(*)) OVER () <= %d
 		FROM (
 			SELECT greatest(least(created_at, '9999-12-31T23:59:59.999999Z'), '0001-01-01T00:00:00Z') AS at,
 				state, currency, amount_cents

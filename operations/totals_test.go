@@ -12,14 +12,17 @@ import (
 )
 
 // load makes 900 refunds of four days, some of each state, in two currencies, and withdrawals, which are none.
-const load = `INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
+const load = `INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+	currency,
 	state, provider, provider_key, provider_key_expires_at, attempts, failure_code, created_at, settled_at)
 SELECT 'acme', 'op-' || n, repeat('0', 64), CASE WHEN s.state <> 'revoked' THEN gen_random_uuid() END, 'A', n,
-	(ARRAY['USD', 'JPY'])[1 + n % 2], s.state, p.provider, p.provider || n, CASE WHEN p.provider <> '' THEN now() END, CASE WHEN p.provider <> '' THEN 1 ELSE 0 END,
+	(ARRAY['USD', 'JPY'])[1 + n % 2], s.state, p.provider, p.provider || n, CASE WHEN p.provider <> ''
+		THEN now() END, CASE WHEN p.provider <> '' THEN 1 ELSE 0 END,
 	CASE s.state WHEN 'failed' THEN 'declined' END, date_trunc('hour', now()) - n * interval '6 minutes',
 	CASE WHEN s.state IN ('failed', 'succeeded', 'revoked') THEN now() END
 FROM generate_series(1, 900) AS n,
-	LATERAL (SELECT (ARRAY['succeeded', 'succeeded', 'failed', 'reserved', 'succeeded', 'revoked', 'needs_attention'])[1 + n % 7]
+	LATERAL (SELECT (ARRAY['succeeded', 'succeeded', 'failed', 'reserved', 'succeeded', 'revoked',
+		'needs_attention'])[1 + n % 7]
 		AS state) AS s,
 	LATERAL (SELECT CASE WHEN s.state <> 'revoked' THEN 'simulator' END AS provider) AS p`
 
@@ -33,7 +36,8 @@ func TestTotals_OfSummedHours_FollowEveryChange(t *testing.T) {
 		return hour.Add(time.Duration(hours)*time.Hour + minutes*time.Minute)
 	}
 	windows := []operations.Window{
-		{After: at(-100, 0), Before: at(2, 0), Unit: operations.Hourly}, // on the hour: what is at its ends is not in it
+		// on the hour: what is at its ends is not in it
+		{After: at(-100, 0), Before: at(2, 0), Unit: operations.Hourly},
 		{After: at(-51, 43), Before: at(-10, 7), Unit: operations.Hourly},
 		{After: at(-51, 43), Before: at(-50, 0), Unit: operations.Hourly}, // within one hour
 		{After: at(-30*24, 0), Before: at(1, 0), Unit: operations.Daily},
@@ -42,13 +46,18 @@ func TestTotals_OfSummedHours_FollowEveryChange(t *testing.T) {
 		`SELECT`, // summed by the first who asked
 		`UPDATE refund_operations SET state = 'succeeded', settled_at = now(), failure_code = NULL
 			WHERE operation_id IN ('op-3', 'op-255', 'op-584')`,
-		`UPDATE refund_operations SET state = 'failed', failure_code = 'late' WHERE operation_id IN ('op-7', 'op-420', 'op-560')`,
-		`UPDATE refund_operations SET created_at = created_at - interval '26 hours' WHERE operation_id IN ('op-7', 'op-8', 'op-300')`,
-		`UPDATE refund_operations SET created_at = created_at + interval '26 hours' WHERE operation_id IN ('op-408', 'op-600')`,
+		`UPDATE refund_operations SET state = 'failed', failure_code = 'late'
+			WHERE operation_id IN ('op-7', 'op-420', 'op-560')`,
+		`UPDATE refund_operations SET created_at = created_at - interval '26 hours'
+			WHERE operation_id IN ('op-7', 'op-8', 'op-300')`,
+		`UPDATE refund_operations SET created_at = created_at + interval '26 hours'
+			WHERE operation_id IN ('op-408', 'op-600')`,
 		`UPDATE refund_operations SET created_at = '-infinity' WHERE operation_id = 'op-140'`,
 		`UPDATE refund_operations SET created_at = now() WHERE created_at = '-infinity'`,
-		`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
-			settled_at, created_at) VALUES ('acme', 'old', repeat('0', 64), gen_random_uuid(), 'A', 11, 'USD', 'succeeded', now(), now() - interval '45 hours')`,
+		`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+			currency, state,
+			settled_at, created_at) VALUES ('acme', 'old', repeat('0', 64), gen_random_uuid(), 'A', 11, 'USD',
+				'succeeded', now(), now() - interval '45 hours')`,
 	} {
 		for _, w := range windows {
 			if i > 0 || w.Unit == operations.Hourly {
@@ -69,7 +78,8 @@ func TestTotals_OfSummedHours_FollowEveryChange(t *testing.T) {
 func (b *bundle) wantTotals(w operations.Window, of string) {
 	b.t.Helper()
 	rows, err := b.db.Owner.Query(b.t.Context(), `
-		SELECT date_trunc($1, created_at, 'UTC') AS bucket, state, currency, count(*) AS count, sum(amount_cents)::text AS sum
+		SELECT date_trunc($1, created_at, 'UTC') AS bucket, state, currency, count(*) AS count,
+			sum(amount_cents)::text AS sum
 		FROM refund_operations WHERE tenant_id = 'acme' AND state <> 'revoked' AND created_at > $2 AND created_at < $3
 		GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`, string(w.Unit), w.After, w.Before)
 	if err != nil {

@@ -12,9 +12,11 @@ import (
 // turn is a transaction that may have to wait for a lock.
 type turn func(ctx context.Context) (any, error)
 
-// inTurn runs body in a transaction that locks an order, or what refers to one. It waits for somebody else's lock for a moment
-// only; who has to wait for longer does so one after another in each lane, so that they hold few of the pool's connections.
-func inTurn[T any](ctx context.Context, e *Engine, lane batch.Lane, body func(context.Context, *pgtx.Tx) (T, error)) (T, error) {
+// inTurn runs body in a transaction that locks an order, or what refers to one. It waits for somebody else's lock for a
+// moment only; who has to wait for longer does so one after another in each lane, so that they hold few of the pool's
+// connections.
+func inTurn[T any](ctx context.Context, e *Engine, lane batch.Lane,
+	body func(context.Context, *pgtx.Tx) (T, error)) (T, error) {
 	done, err := pgtx.InTx(ctx, e.config.Pool, func(tx *pgtx.Tx) (T, error) {
 		if err := hurry(ctx, tx); err != nil {
 			var none T
@@ -39,7 +41,8 @@ func hurry(ctx context.Context, tx *pgtx.Tx) error {
 	return tx.SendBatch(ctx, b).Close()
 }
 
-// takeTurns runs one turn after another. A lock that is not free for the first one costs those behind it no wait of their own.
+// takeTurns runs one turn after another. A lock that is not free for the first one costs those behind it no wait of
+// their own.
 func takeTurns(ctx context.Context, turns []turn) []batch.Result[any] {
 	ctx, cancel := context.WithTimeout(ctx, batchDeadline)
 	defer cancel()

@@ -17,7 +17,8 @@ import (
 	"refundd/provider/simulator"
 )
 
-// watched is a provider that is asked over HTTP, elsewhere where nobody listens while it is down, and that notes the requests.
+// watched is a provider that is asked over HTTP, elsewhere where nobody listens while it is down, and that notes the
+// requests.
 type watched struct {
 	operations.Provider
 	nobody operations.Provider
@@ -139,7 +140,8 @@ func TestA65_OnlyAttemptsThatWroteNothing_RenewTheKey(t *testing.T) {
 			if all := p.reconcile(); len(all) != 1 {
 				t.Fatalf("%d operations were due", len(all))
 			}
-			renewed := p.count(`SELECT count(*) FROM refund_operations WHERE provider_key_expires_at > now() + interval '2 hours'`) == 1
+			renewed := p.count(`SELECT count(*) FROM refund_operations
+				WHERE provider_key_expires_at > now() + interval '2 hours'`) == 1
 			if renewed != c.renewed {
 				t.Errorf("the key's expiry began anew: %v", renewed)
 			}
@@ -147,8 +149,8 @@ func TestA65_OnlyAttemptsThatWroteNothing_RenewTheKey(t *testing.T) {
 	}
 }
 
-// What goes with the request is the moment from which its row counts the listing's lag, by both clocks; a look before it sets it
-// anew. A key that would be forgotten before is not sent at all.
+// What goes with the request is the moment from which its row counts the listing's lag, by both clocks; a look before
+// it sets it anew. A key that would be forgotten before is not sent at all.
 func TestA56_TheRequestCarriesTheMomentAfterWhichItIsTooLate(t *testing.T) {
 	const timeout = 10 * time.Second
 	p, w := newWatched(t, func(c *operations.Config) { c.Lease, c.ProviderTimeout = 3*timeout, timeout })
@@ -188,7 +190,8 @@ func TestA66_RetryAfter_PutsTheNextLookOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := newPaying(t, func(c *operations.Config) {
-				c.Providers = map[string]operations.ProviderSetup{"simulator": {Provider: client, KeyRetention: time.Hour, MaxKeyLength: 255}}
+				c.Providers = map[string]operations.ProviderSetup{"simulator": {Provider: client,
+					KeyRetention: time.Hour, MaxKeyLength: 255}}
 				c.BackoffMin, c.BackoffMax = time.Second, time.Second
 			})
 			wait := func(after string) {
@@ -213,9 +216,13 @@ func TestA66_RetryAfter_PutsTheNextLookOff(t *testing.T) {
 
 func TestA66_LongBackOffs_StayInTheCalendar(t *testing.T) {
 	t.Parallel()
-	for least, most := range map[time.Duration]time.Duration{200 * time.Hour: math.MaxInt64, math.MaxInt64: math.MaxInt64, time.Second: 200 * time.Hour} {
+	for least, most := range map[time.Duration]time.Duration{200 * time.Hour: math.MaxInt64,
+		math.MaxInt64: math.MaxInt64, time.Second: 200 * time.Hour} {
 		t.Run(least.String(), func(t *testing.T) {
-			p := newPaying(t, func(c *operations.Config) { c.BackoffMin, c.BackoffMax, c.ListingLag = least, most, most })
+			p := newPaying(t, func(c *operations.Config) {
+				c.BackoffMin, c.BackoffMax, c.ListingLag = least,
+					most, most
+			})
 			p.fault("drop_before", 1, 0)
 			expect(t, p.submit(p.pay("K", 4000)), operations.StatusPending)
 			p.fault("lookup_down", 100, 0)
@@ -223,7 +230,8 @@ func TestA66_LongBackOffs_StayInTheCalendar(t *testing.T) {
 				p.exec(`UPDATE refund_operations SET attempts = $1`, attempts)
 				p.due()
 				p.reconcile()
-				if n := p.count(`SELECT count(*) FROM refund_operations WHERE next_check_at > now() AND isfinite(next_check_at)`); n != 1 {
+				if n := p.count(`SELECT count(*) FROM refund_operations WHERE next_check_at > now()
+					AND isfinite(next_check_at)`); n != 1 {
 					t.Errorf("after %d attempts it is looked at never, or at once", attempts)
 				}
 			}

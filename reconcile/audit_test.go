@@ -48,7 +48,8 @@ func books(t *testing.T, ops ...operation) *testdb.DB {
 	plant(t, db, `
 		INSERT INTO tenants (tenant_id) VALUES ('acme'), ('other');
 		INSERT INTO orders (tenant_id, order_id, currency, captured_cents) VALUES
-			('acme', 'L', 'USD', 10000), ('acme', 'L"\', 'JPY', 1), ('acme', 'N', 'USD', 0), ('other', 'L', 'USD', 10000);
+			('acme', 'L', 'USD', 10000), ('acme', 'L"\', 'JPY', 1), ('acme', 'N', 'USD', 0),
+				('other', 'L', 'USD', 10000);
 		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref)
 		VALUES ('acme', 'P', 'USD', 100000, 'simulator', 'pay_1')`)
 	for _, o := range ops {
@@ -65,9 +66,11 @@ func books(t *testing.T, ops ...operation) *testdb.DB {
 func enter(t *testing.T, db *testdb.DB, o operation) {
 	t.Helper()
 	_, err := db.Owner.Exec(t.Context(), `
-		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+			currency, state,
 			failure_code, settled_at, provider, provider_key, provider_key_expires_at, attempts)
-		SELECT tenant_id, $1::text, $2::text, CASE WHEN $3::text <> 'revoked' THEN gen_random_uuid() END, order_id, $4::bigint, currency, $3::text,
+		SELECT tenant_id, $1::text, $2::text, CASE WHEN $3::text <> 'revoked' THEN gen_random_uuid() END, order_id,
+			$4::bigint, currency, $3::text,
 		       nullif($5::text, ''), CASE WHEN $3::text IN ('succeeded', 'failed', 'revoked') THEN now() END,
 		       p, p || $1::text, CASE WHEN p IS NOT NULL THEN now() END, CASE WHEN p IS NOT NULL THEN 1 ELSE 0 END
 		FROM (SELECT *, CASE WHEN $3::text <> 'revoked' THEN provider END AS p FROM orders) o
@@ -89,8 +92,10 @@ var accounts = map[string][2]string{
 func transfer(t *testing.T, db *testdb.DB, id string, seq int, kind string, cents int64, currency string) {
 	t.Helper()
 	_, err := db.Owner.Exec(t.Context(), `
-		INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency)
-		VALUES ('acme', $1, $2, $3, $4, $5, $6, $7)`, id, seq, kind, accounts[kind][0], accounts[kind][1], cents, currency)
+		INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents,
+			currency)
+		VALUES ('acme', $1, $2, $3, $4, $5, $6, $7)`, id, seq, kind, accounts[kind][0], accounts[kind][1], cents,
+		currency)
 	if err != nil {
 		t.Fatalf("transfer %d of %s: %v", seq, id, err)
 	}
@@ -99,7 +104,8 @@ func transfer(t *testing.T, db *testdb.DB, id string, seq int, kind string, cent
 // plant runs statements as the owner, past triggers and foreign keys.
 func plant(t *testing.T, db *testdb.DB, sql string) {
 	t.Helper()
-	if _, err := db.Owner.Exec(t.Context(), "SET session_replication_role = replica; "+sql+"; RESET session_replication_role"); err != nil {
+	if _, err := db.Owner.Exec(t.Context(),
+		"SET session_replication_role = replica; "+sql+"; RESET session_replication_role"); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
@@ -137,7 +143,8 @@ func TestAudit_CleanBooks_AreClean(t *testing.T) {
 
 func TestAudit_NamesEachLie(t *testing.T) {
 	t.Parallel()
-	const refund = `INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency) `
+	const refund = `INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
+		amount_cents, currency) `
 	for name, c := range map[string]struct {
 		plant string
 		want  []Lie
@@ -145,12 +152,14 @@ func TestAudit_NamesEachLie(t *testing.T) {
 		"TransferOfNoOperation": {refund + `VALUES ('acme', 'ghost', 1, 'refund', 'merchant', 'customer', 1, 'USD')`,
 			[]Lie{{OperationID: "ghost", Rule: RuleOrphanTransfer}}},
 		"TransferOfAnotherTenant": {`UPDATE ledger_transfers SET tenant_id = 'other' WHERE operation_id = 'l-1'`,
-			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleMissingTransfer}, {TenantID: "other", OperationID: "l-1", Rule: RuleOrphanTransfer}}},
+			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleMissingTransfer},
+				{TenantID: "other", OperationID: "l-1", Rule: RuleOrphanTransfer}}},
 		"DebitRemoved": {`DELETE FROM ledger_transfers WHERE operation_id = 'l-1'`,
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleMissingTransfer}}},
 		"OperationRemoved": {`DELETE FROM refund_operations WHERE operation_id = 'l-1'`,
 			[]Lie{{OperationID: "l-1", Rule: RuleOrphanTransfer}, {OrderID: "L", Rule: RuleRefundedCents}}},
-		"WithdrawnAndPaid": {refund + `VALUES ('acme', 'l-3', 1, 'refund', 'merchant', 'customer', 9007199254740991, 'USD')`,
+		"WithdrawnAndPaid": {refund +
+			`VALUES ('acme', 'l-3', 1, 'refund', 'merchant', 'customer', 9007199254740991, 'USD')`,
 			[]Lie{{OperationID: "l-3", OrderID: "L", Rule: RuleIllegalChain}}},
 		"PaidTwice": {`ALTER TABLE ledger_transfers DROP CONSTRAINT ledger_transfers_legal; ` +
 			refund + `VALUES ('acme', 'l-1', 2, 'refund', 'merchant', 'customer', 4999, 'USD')`,
@@ -161,17 +170,21 @@ func TestAudit_NamesEachLie(t *testing.T) {
 			[]Lie{{OperationID: "p-4", OrderID: "P", Rule: RuleIllegalChain}}},
 		"SettledWhileReserved": {refund + `VALUES ('acme', 'p-1', 2, 'settle', 'in_transit', 'customer', 10, 'USD')`,
 			[]Lie{{OperationID: "p-1", OrderID: "P", Rule: RuleIllegalChain}}},
-		"ReversedAndStillSucceeded": {refund + `VALUES ('acme', 'p-3', 3, 'reversal', 'customer', 'merchant', 10, 'USD')`,
+		"ReversedAndStillSucceeded": {refund +
+			`VALUES ('acme', 'p-3', 3, 'reversal', 'customer', 'merchant', 10, 'USD')`,
 			[]Lie{{OperationID: "p-3", OrderID: "P", Rule: RuleIllegalChain}}},
 		"FirstTransferRemoved": {`DELETE FROM ledger_transfers WHERE operation_id = 'p-3' AND seq = 1`,
-			[]Lie{{OperationID: "p-3", OrderID: "P", Rule: RuleIllegalChain}, {OperationID: "p-3", OrderID: "P", Rule: RuleTransferSeq}}},
+			[]Lie{{OperationID: "p-3", OrderID: "P", Rule: RuleIllegalChain},
+				{OperationID: "p-3", OrderID: "P", Rule: RuleTransferSeq}}},
 		"TransferRenumbered": {`UPDATE ledger_transfers SET seq = 3 WHERE operation_id = 'p-3' AND seq = 2`,
 			[]Lie{{OperationID: "p-3", OrderID: "P", Rule: RuleTransferSeq}}},
 		"TransferOfMore": {`UPDATE ledger_transfers SET amount_cents = 5000 WHERE operation_id = 'l-1'`,
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleTransferAmount}}},
-		"SettledForLess": {`UPDATE ledger_transfers SET amount_cents = 9 WHERE operation_id = 'p-3' AND kind = 'settle'`,
+		"SettledForLess": {`UPDATE ledger_transfers SET amount_cents = 9 WHERE operation_id = 'p-3'
+			AND kind = 'settle'`,
 			[]Lie{{OperationID: "p-3", OrderID: "P", Rule: RuleTransferAmount}}},
-		"SettledForMore": {`UPDATE ledger_transfers SET amount_cents = 11 WHERE operation_id = 'p-3' AND kind = 'settle'`,
+		"SettledForMore": {`UPDATE ledger_transfers SET amount_cents = 11 WHERE operation_id = 'p-3'
+			AND kind = 'settle'`,
 			[]Lie{{OperationID: "p-3", OrderID: "P", Rule: RuleTransferAmount}}},
 		"TransferInAnotherCurrency": {`UPDATE ledger_transfers SET currency = 'EUR' WHERE operation_id = 'l-1'`,
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleTransferCurrency}}},
@@ -179,11 +192,13 @@ func TestAudit_NamesEachLie(t *testing.T) {
 			UPDATE ledger_transfers SET credit_account = 'merchant' WHERE operation_id = 'l-1'`,
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleTransferAccounts}}},
 		"OperationOfMore": {`UPDATE refund_operations SET amount_cents = 5000 WHERE operation_id = 'l-1'`,
-			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleFingerprint}, {OperationID: "l-1", OrderID: "L", Rule: RuleTransferAmount},
+			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleFingerprint},
+				{OperationID: "l-1", OrderID: "L", Rule: RuleTransferAmount},
 				{OrderID: "L", Rule: RuleRefundedCents}}},
 		"OperationOfNothing": {`ALTER TABLE refund_operations DROP CONSTRAINT refund_operations_legal;
 			UPDATE refund_operations SET amount_cents = 0 WHERE operation_id = 'l-3'`,
-			[]Lie{{OperationID: "l-3", OrderID: "L", Rule: RuleFingerprint}, {OperationID: "l-3", OrderID: "L", Rule: RuleNotPositiveAmount}}},
+			[]Lie{{OperationID: "l-3", OrderID: "L", Rule: RuleFingerprint},
+				{OperationID: "l-3", OrderID: "L", Rule: RuleNotPositiveAmount}}},
 		"Fingerprint": {`UPDATE refund_operations SET fingerprint = repeat('0', 64) WHERE operation_id = 'l-2'`,
 			[]Lie{{OperationID: "l-2", OrderID: `L"\`, Rule: RuleFingerprint}}},
 		"OperationInAnotherCurrency": {`UPDATE refund_operations SET currency = 'EUR' WHERE operation_id = 'l-1';
@@ -191,30 +206,38 @@ func TestAudit_NamesEachLie(t *testing.T) {
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleOrderCurrency}}},
 		"OrderRemoved": {`DELETE FROM orders WHERE tenant_id = 'acme' AND order_id = 'L"\'`,
 			[]Lie{{OperationID: "l-2", OrderID: `L"\`, Rule: RuleOrderMissing}}},
-		"OrderByAnotherProvider": {`UPDATE orders SET provider = 'simulator', provider_payment_ref = 'x' WHERE tenant_id = 'acme' AND order_id = 'L"\'`,
+		"OrderByAnotherProvider": {`UPDATE orders SET provider = 'simulator', provider_payment_ref = 'x'
+			WHERE tenant_id = 'acme' AND order_id = 'L"\'`,
 			[]Lie{{OperationID: "l-2", OrderID: `L"\`, Rule: RuleOrderProvider}}},
 		"FailedWithoutAProvider": {`ALTER TABLE refund_operations DROP CONSTRAINT refund_operations_legal;
 			UPDATE refund_operations SET state = 'needs_attention', settled_at = NULL WHERE operation_id = 'l-1'`,
 			[]Lie{{OperationID: "l-1", OrderID: "L", Rule: RuleImpossibleState}}},
-		"RefundedCentsLowered": {`UPDATE orders SET refunded_cents = refunded_cents - 1 WHERE tenant_id = 'acme' AND order_id = 'P'`,
+		"RefundedCentsLowered": {`UPDATE orders SET refunded_cents = refunded_cents - 1 WHERE tenant_id = 'acme'
+			AND order_id = 'P'`,
 			[]Lie{{OrderID: "P", Rule: RuleRefundedCents}}},
 		"RefundedCentsWithoutOperation": {`UPDATE orders SET refunded_cents = 1 WHERE tenant_id = 'other'`,
 			[]Lie{{TenantID: "other", OrderID: "L", Rule: RuleRefundedCents}}},
-		"FailedSilently": {`UPDATE refund_operations SET state = 'failed', failure_code = 'x', settled_at = now() WHERE operation_id = 'p-1'`,
+		"FailedSilently": {`UPDATE refund_operations SET state = 'failed', failure_code = 'x', settled_at = now()
+			WHERE operation_id = 'p-1'`,
 			[]Lie{{OperationID: "p-1", OrderID: "P", Rule: RuleIllegalChain}, {OrderID: "P", Rule: RuleRefundedCents}}},
 		"BeyondTheCapture": {`ALTER TABLE orders DROP CONSTRAINT orders_refunded_within_captured;
 			UPDATE orders SET captured_cents = 4998 WHERE tenant_id = 'acme' AND order_id = 'L'`,
 			[]Lie{{OrderID: "L", Rule: RuleWithinCapture}}},
 		"PaidBeyondTheCapture": {`UPDATE refund_operations SET failure_code = 'over_refund' WHERE operation_id = 'p-7';
-			UPDATE orders SET captured_cents = 35, over_refunded_cents = refunded_cents - 35 WHERE tenant_id = 'acme' AND order_id = 'P'`,
+			UPDATE orders SET captured_cents = 35, over_refunded_cents = refunded_cents - 35 WHERE tenant_id = 'acme'
+				AND order_id = 'P'`,
 			[]Lie{{OrderID: "P", Rule: RuleOverRefund}, {OperationID: "p-7", OrderID: "P", Rule: RuleOverRefund}}},
-		"PaidBeyondTheCaptureAndSettled": {`UPDATE orders SET captured_cents = 35, over_refunded_cents = refunded_cents - 35 WHERE tenant_id = 'acme' AND order_id = 'P'`,
+		"PaidBeyondTheCaptureAndSettled": {`UPDATE orders
+			SET captured_cents = 35, over_refunded_cents = refunded_cents - 35 WHERE tenant_id = 'acme'
+				AND order_id = 'P'`,
 			[]Lie{{OrderID: "P", Rule: RuleOverRefund}}},
-		"NothingHeldForWhatWasPaid": {`UPDATE refund_operations SET state = 'needs_attention', failure_code = 'over_refund', settled_at = NULL WHERE operation_id = 'p-4'`,
+		"NothingHeldForWhatWasPaid": {`UPDATE refund_operations
+			SET state = 'needs_attention', failure_code = 'over_refund', settled_at = NULL WHERE operation_id = 'p-4'`,
 			[]Lie{{OperationID: "p-4", OrderID: "P", Rule: RuleIllegalChain}, {OrderID: "P", Rule: RuleRefundedCents}}},
 		"AnExcessOfNobodys": {`UPDATE orders SET over_refunded_cents = 1 WHERE tenant_id = 'acme' AND order_id = 'L'`,
 			[]Lie{{OrderID: "L", Rule: RuleOverRefundedCents}}},
-		"MoreThanTheExcess": {`UPDATE orders SET captured_cents = 35, over_refunded_cents = refunded_cents - 35 + 1 WHERE tenant_id = 'acme' AND order_id = 'P'`,
+		"MoreThanTheExcess": {`UPDATE orders SET captured_cents = 35, over_refunded_cents = refunded_cents - 35 + 1
+			WHERE tenant_id = 'acme' AND order_id = 'P'`,
 			[]Lie{{OrderID: "P", Rule: RuleOverRefundedCents}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -226,7 +249,8 @@ func TestAudit_NamesEachLie(t *testing.T) {
 			}
 			report := audit(t, db)
 			bySubject := cmpopts.SortSlices(func(a, b Lie) bool {
-				return cmp.Or(strings.Compare(a.OperationID, b.OperationID), strings.Compare(string(a.Rule), string(b.Rule))) < 0
+				return cmp.Or(strings.Compare(a.OperationID, b.OperationID),
+					strings.Compare(string(a.Rule), string(b.Rule))) < 0
 			})
 			if diff := gocmp.Diff(c.want, report.Lies, bySubject, cmpopts.IgnoreFields(Lie{}, "Detail")); diff != "" {
 				t.Errorf("lies (-want +got):\n%s", diff)
@@ -246,11 +270,15 @@ func TestAudit_NamesEachLie(t *testing.T) {
 func TestAudit_NamesAHundredLies_AndCountsAll(t *testing.T) {
 	t.Parallel()
 	db := books(t)
-	plant(t, db, `INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency)
-		SELECT 'acme', 'ghost-' || n, 1, 'refund', 'merchant', 'customer', 9007199254740991, 'USD' FROM generate_series(1, 2500) n`)
+	plant(t, db, `INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
+		amount_cents, currency)
+		SELECT 'acme', 'ghost-' || n, 1, 'refund', 'merchant', 'customer', 9007199254740991, 'USD'
+			FROM generate_series(1, 2500) n`)
 	report := audit(t, db)
-	if len(report.Lies) != 100 || report.LieCount != 2500 || !report.Truncated || report.Transfers != 2500 || report.Operations != 0 {
-		t.Errorf("named %d of %d lies, truncated %t, %d transfers", len(report.Lies), report.LieCount, report.Truncated, report.Transfers)
+	if len(report.Lies) != 100 || report.LieCount != 2500 || !report.Truncated || report.Transfers != 2500 ||
+		report.Operations != 0 {
+		t.Errorf("named %d of %d lies, truncated %t, %d transfers", len(report.Lies), report.LieCount, report.Truncated,
+			report.Transfers)
 	}
 }
 

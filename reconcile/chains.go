@@ -7,8 +7,8 @@ import (
 	"refundd/operations"
 )
 
-// ended is the part of a chain that leaves no money held or paid: the provider declined, or paid and took it back. Proof
-// that an ended refund was paid after all holds its money again, so that a chain may have several such parts.
+// ended is the part of a chain that leaves no money held or paid: the provider declined, or paid and took it back.
+// Proof that an ended refund was paid after all holds its money again, so that a chain may have several such parts.
 const ended = `hold (?:release|settle reversal)`
 
 var (
@@ -20,8 +20,8 @@ var (
 	endedChain   = regexp.MustCompile(`^` + ended + `(?: ` + ended + `)*$`)
 )
 
-// legalChain returns the kinds of transfer, in order, that an operation's state allows; nil where the schema allows no such
-// operation.
+// legalChain returns the kinds of transfer, in order, that an operation's state allows; nil where the schema allows no
+// such operation.
 func legalChain(state operations.State, withProvider bool) *regexp.Regexp {
 	switch state {
 	case operations.StateRevoked:

@@ -14,8 +14,8 @@ import (
 	"refundd/operations"
 )
 
-// Collector tells, at each scrape, what has no end yet, what contradicts the books, and when reconciliation last ran well. It reads the rows, so that
-// every replica tells the same.
+// Collector tells, at each scrape, what has no end yet, what contradicts the books, and when reconciliation last ran
+// well. It reads the rows, so that every replica tells the same.
 type Collector struct {
 	pool      *pgxpool.Pool
 	providers []string // that are configured
@@ -31,13 +31,15 @@ func NewCollector(pool *pgxpool.Pool, providers ...string) *Collector {
 const unknownProvider = "unknown"
 
 var (
-	openDesc   = prometheus.NewDesc("refundd_operations", "Operations without an end, by state.", []string{"state"}, nil)
+	openDesc = prometheus.NewDesc("refundd_operations", "Operations without an end, by state.",
+		[]string{"state"}, nil)
 	oldestDesc = prometheus.NewDesc("refundd_operations_oldest_age_seconds",
 		"Age of the oldest operation in the state; 0 where there is none.", []string{"state"}, nil)
 	overDesc = prometheus.NewDesc("refundd_orders_over_refunded",
 		"Orders of which a provider paid more than was captured.", nil, nil)
-	dueDesc = prometheus.NewDesc("refundd_operations_due", fmt.Sprintf("Operations that reconciliation has yet to look at, by provider; "+
-		"%q are those of providers that are not configured. More than %d of a provider are not counted.", unknownProvider, operations.MostCounted),
+	dueDesc = prometheus.NewDesc("refundd_operations_due",
+		fmt.Sprintf("Operations that reconciliation has yet to look at, by provider; "+
+			"%q are those of providers that are not configured. More than %d of a provider are not counted.", unknownProvider, operations.MostCounted),
 		[]string{"provider"}, nil)
 	contradictedDesc = prometheus.NewDesc("refundd_operations_contradicted",
 		"Refunds with an end of which the provider's books showed several, or another amount or currency, when they were last read.", nil, nil)
@@ -51,7 +53,8 @@ var (
 		"What contradicted the books by the last audit; absent where there never was one.", nil, nil)
 	auditAgeDesc = prometheus.NewDesc("refundd_audit_age_seconds",
 		"How long ago that ended, by the database's clock; absent where there never was one.", nil, nil)
-	readDesc = prometheus.NewDesc("refundd_operations_scrape_success", "1 where the database told the above, 0 where it could not.", nil, nil)
+	readDesc = prometheus.NewDesc("refundd_operations_scrape_success",
+		"1 where the database told the above, 0 where it could not.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -113,13 +116,14 @@ type snapshot struct {
 
 // read returns what the database tells now; why it does not, the service's own log says.
 func (c *Collector) read(ctx context.Context) snapshot {
-	s := snapshot{count: make(map[operations.State]int64), oldest: make(map[operations.State]float64), due: make(map[string]int64)}
+	s := snapshot{count: make(map[operations.State]int64), oldest: make(map[operations.State]float64),
+		due: make(map[string]int64)}
 	s.read = pgtx.Glimpse(ctx, c.pool, func(b *pgx.Batch) { s.queue(b, c.providers) }) == nil
 	return s
 }
 
-// queue queues what is read: what is held and what is wrong, counted by partial indexes, whatever else the tables have; and the
-// last run.
+// queue queues what is read: what is held and what is wrong, counted by partial indexes, whatever else the tables have;
+// and the last run.
 func (s *snapshot) queue(b *pgx.Batch, providers []string) {
 	clear(s.count) // of an earlier try
 	clear(s.oldest)
@@ -136,7 +140,8 @@ func (s *snapshot) queue(b *pgx.Batch, providers []string) {
 	b.Queue(`
 		SELECT state, count(*), greatest(extract(epoch FROM
 			clock_timestamp() - least(greatest(min(created_at), '0001-01-01Z'), clock_timestamp())), 0)::float8
-		FROM refund_operations WHERE state IN ('reserved', 'pending', 'needs_attention') GROUP BY state`).Query(func(rows pgx.Rows) error {
+		FROM refund_operations WHERE state IN ('reserved', 'pending',
+			'needs_attention') GROUP BY state`).Query(func(rows pgx.Rows) error {
 		var state operations.State
 		var count int64
 		var oldest float64
@@ -152,8 +157,12 @@ func (s *snapshot) queue(b *pgx.Batch, providers []string) {
 	b.Queue(`
 		SELECT coalesce(extract(epoch FROM max(finished_at)), 0)::float8,
 			coalesce(extract(epoch FROM clock_timestamp() - max(finished_at)), 0)::float8
-		FROM (SELECT finished_at FROM reconciliation_runs WHERE finished_at IS NOT NULL AND error IS NULL AND errors = 0 AND NOT dry_run
-			ORDER BY started_at DESC LIMIT 1) last`).QueryRow(func(row pgx.Row) error { return row.Scan(&s.lastRun, &s.lastRunAge) })
+		FROM (SELECT finished_at FROM reconciliation_runs WHERE finished_at IS NOT NULL AND error IS NULL AND errors = 0
+			AND NOT dry_run
+			ORDER BY started_at DESC LIMIT 1) last`).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&s.lastRun,
+			&s.lastRunAge)
+	})
 	b.Queue(`
 		SELECT (SELECT CASE WHEN error IS NULL AND errors = 0 THEN 0 ELSE 1 END::float8 FROM reconciliation_runs
 			WHERE finished_at IS NOT NULL AND NOT dry_run ORDER BY started_at DESC LIMIT 1)`).

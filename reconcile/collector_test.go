@@ -22,7 +22,8 @@ func scraped(t *testing.T, pool *pgxpool.Pool) map[string]float64 {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(NewCollector(pool, "simulator"))
 	w := httptest.NewRecorder()
-	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	promhttp.HandlerFor(registry, promhttp.HandlerOpts{}).ServeHTTP(w,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	told := map[string]float64{}
 	for line := range strings.Lines(w.Body.String()) {
 		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -73,7 +74,8 @@ func TestCollector_TellsWhatHasNoEnd(t *testing.T) {
 	within(t, told, `refundd_operations_oldest_age_seconds{state="pending"}`, 0)
 	within(t, told, `refundd_operations_oldest_age_seconds{state="needs_attention"}`, 20*86400)
 	within(t, told, `refundd_reconciliation_last_success_age_seconds`, 0)
-	if at := time.Unix(int64(told[`refundd_reconciliation_last_success_timestamp_seconds`]), 0); time.Since(at) > time.Minute {
+	if at := time.Unix(int64(told[`refundd_reconciliation_last_success_timestamp_seconds`]),
+		0); time.Since(at) > time.Minute {
 		t.Errorf("the last run was at %v", at)
 	}
 }

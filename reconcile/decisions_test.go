@@ -56,7 +56,8 @@ func TestRun_LookupIsContradictory(t *testing.T) {
 		for name, again := range map[string]int{"TwoOfOurs": 100, "AnotherAmount": 99} {
 			t.Run(name, func(t *testing.T) {
 				b := newBench(t, 0)
-				b.faults(map[bool]string{true: `"mode":"drop_after","count":1`, false: `"mode":"drop_before","count":1`}[again == 100])
+				b.faults(map[bool]string{true: `"mode":"drop_after","count":1`,
+					false: `"mode":"drop_before","count":1`}[again == 100])
 				b.submit("K")
 				b.executeByHand("K", again)
 				b.run(Summary{Claimed: 1, NeedsAttention: 1})
@@ -90,7 +91,8 @@ func TestRun_LookupFindsNothing(t *testing.T) {
 		b.submit("K")
 		b.run(Summary{Claimed: 1, Succeeded: 1, Resent: 1})
 		b.expect("K", "succeeded", "hold settle", 1)
-		if key := b.text(`SELECT provider_key FROM refund_operations`); !strings.Contains(b.call(http.MethodGet, "/_ledger", ""), `"`+key+`"`) {
+		if key := b.text(`SELECT provider_key FROM refund_operations`); !strings.Contains(b.call(http.MethodGet,
+			"/_ledger", ""), `"`+key+`"`) {
 			t.Errorf("executed under another key than %s", key)
 		}
 	})
@@ -106,7 +108,8 @@ func TestRun_LookupFindsNothing(t *testing.T) {
 	t.Run("NeverSent_IsSentWithoutALook", func(t *testing.T) {
 		b := newBench(t, 0)
 		b.submitAway("K")
-		b.exec(`UPDATE refund_operations SET provider_key_expires_at = '-infinity'`) // a key that the provider can not know is new
+		b.exec(`UPDATE refund_operations
+			SET provider_key_expires_at = '-infinity'`) // a key that the provider can not know is new
 		b.run(Summary{Claimed: 1, Succeeded: 1, Resent: 1})
 		b.expect("K", "succeeded", "hold settle", 1)
 		if n := b.requests.lookups.Load(); n != 0 {
@@ -202,7 +205,8 @@ func TestRun_LookupFails_ChangesNothing(t *testing.T) {
 			b.expect("K", "reserved", "hold", 1)
 			b.expect("P", "pending", "hold", 1)
 			b.expect("S", "succeeded", "hold settle", 1)
-			if later := b.text(`SELECT count(*) FROM refund_operations WHERE next_check_at BETWEEN now() + interval '30 s' AND now() + interval '25 hours'`); later != "3" {
+			if later := b.text(`SELECT count(*) FROM refund_operations
+				WHERE next_check_at BETWEEN now() + interval '30 s' AND now() + interval '25 hours'`); later != "3" {
 				t.Errorf("%s of 3 are looked at again later", later)
 			}
 			b.runs(b.job, Summary{}) // they back off
@@ -251,7 +255,8 @@ func TestRun_Rechecks(t *testing.T) {
 		b.submit("K")
 		b.forget("K")
 		b.run(Summary{Claimed: 1, NeedsAttention: 1})
-		_, err := b.engine.Resolve(t.Context(), operations.Decision{TenantID: "acme", OperationID: "K", Evidence: "the dashboard", Actor: "ann"})
+		_, err := b.engine.Resolve(t.Context(),
+			operations.Decision{TenantID: "acme", OperationID: "K", Evidence: "the dashboard", Actor: "ann"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +274,8 @@ func TestRun_Rechecks(t *testing.T) {
 		b.submit("K")
 		b.forget("K")
 		b.run(Summary{Claimed: 1, NeedsAttention: 1})
-		_, err := b.engine.Resolve(t.Context(), operations.Decision{TenantID: "acme", OperationID: "K", Evidence: "the dashboard", Actor: "ann"})
+		_, err := b.engine.Resolve(t.Context(),
+			operations.Decision{TenantID: "acme", OperationID: "K", Evidence: "the dashboard", Actor: "ann"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +283,8 @@ func TestRun_Rechecks(t *testing.T) {
 		b.exec(`UPDATE orders SET captured_cents = 50`)
 		b.run(Summary{Claimed: 1, NeedsAttention: 1})
 		b.expect("K", "needs_attention over_refund", "hold release hold", 1)
-		if lies := audit(t, b.db).Lies; len(lies) != 2 || lies[0].Rule != RuleOverRefund || lies[0].OperationID != "K" ||
+		if lies := audit(t, b.db).Lies; len(lies) != 2 || lies[0].Rule != RuleOverRefund ||
+			lies[0].OperationID != "K" ||
 			lies[1].Rule != RuleOverRefund || lies[1].OrderID != "order-K" {
 			t.Errorf("the audit names %+v", lies)
 		}

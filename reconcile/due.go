@@ -83,8 +83,8 @@ type work struct {
 	through  [2]bool // nothing more of that kind is due: what has no end, what is looked at now and then
 }
 
-// run claims what is due as workers become free, until nothing more is, or the provider gives no sign of life. The end of ctx
-// ends the claiming alone: a claim that is under way, and what was claimed, is finished.
+// run claims what is due as workers become free, until nothing more is, or the provider gives no sign of life. The end
+// of ctx ends the claiming alone: a claim that is under way, and what was claimed, is finished.
 func (w *work) run(ctx context.Context) error {
 	defer w.inHand.Wait()
 	for width := firstWidth; ; {
@@ -130,14 +130,14 @@ func (w *work) begin(ctx context.Context, leases []operations.Lease) {
 	}
 }
 
-// turns are the kinds of operations that claims begin with. What has no end goes first, and yet leaves the others a share;
-// and what fails may stand in front, or behind, so that both ends are tried.
+// turns are the kinds of operations that claims begin with. What has no end goes first, and yet leaves the others a
+// share; and what fails may stand in front, or behind, so that both ends are tried.
 var turns = [...]operations.Claim{
 	{}, {Newest: true}, {Settled: true}, {}, {Newest: true}, {}, {Newest: true}, {Settled: true, Newest: true},
 }
 
-// claim takes up to n leases: of the kind whose turn it is, and of the next ones where there are no more. Of a provider that
-// did not answer yet it takes half of each, so that no single fault stands for all.
+// claim takes up to n leases: of the kind whose turn it is, and of the next ones where there are no more. Of a provider
+// that did not answer yet it takes half of each, so that no single fault stands for all.
 func (w *work) claim(ctx context.Context, n int) (leases []operations.Lease, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimLimit)
 	defer cancel()
@@ -174,27 +174,28 @@ func (j *Job) claiming() source {
 func (j *Job) previewing() source {
 	var read [2][]operations.Lease // ahead
 	var last [2]*operations.Lease
-	return source{pursue: j.config.Engine.Preview, claim: func(ctx context.Context, c operations.Claim) ([]operations.Lease, error) {
-		kind, n := map[bool]int{true: 1}[c.Settled], c.Limit
-		for len(read[kind]) < n {
-			c.Limit = page
-			more, err := j.config.Engine.Due(ctx, c, last[kind])
-			if err != nil {
-				return nil, err
+	return source{pursue: j.config.Engine.Preview,
+		claim: func(ctx context.Context, c operations.Claim) ([]operations.Lease, error) {
+			kind, n := map[bool]int{true: 1}[c.Settled], c.Limit
+			for len(read[kind]) < n {
+				c.Limit = page
+				more, err := j.config.Engine.Due(ctx, c, last[kind])
+				if err != nil {
+					return nil, err
+				}
+				if len(more) > 0 {
+					last[kind] = &more[len(more)-1]
+				}
+				read[kind] = append(read[kind], more...)
+				if len(more) < page {
+					break
+				}
 			}
-			if len(more) > 0 {
-				last[kind] = &more[len(more)-1]
-			}
-			read[kind] = append(read[kind], more...)
-			if len(more) < page {
-				break
-			}
-		}
-		n = min(n, len(read[kind]))
-		leases := read[kind][:n:n]
-		read[kind] = read[kind][n:]
-		return leases, nil
-	}}
+			n = min(n, len(read[kind]))
+			leases := read[kind][:n:n]
+			read[kind] = read[kind][n:]
+			return leases, nil
+		}}
 }
 
 // workers are those that have nothing in hand.

@@ -39,7 +39,8 @@ func newNeighbour(t *testing.T) (*neighbour, func(*operations.Config)) {
 	}
 	t.Cleanup(func() { web.Close(); _ = server.Close() })
 	return n, func(c *operations.Config) {
-		c.Providers["other"] = operations.ProviderSetup{Provider: client, KeyRetention: simulator.KeyRetention, MaxKeyLength: simulator.MaxKeyLength}
+		c.Providers["other"] = operations.ProviderSetup{Provider: client, KeyRetention: simulator.KeyRetention,
+			MaxKeyLength: simulator.MaxKeyLength}
 	}
 }
 
@@ -61,19 +62,22 @@ func (n *neighbour) before(next http.Handler) http.Handler {
 	})
 }
 
-// load enters n reservations of a provider, due since a time, of which the provider knows nothing and whose keys it may have
-// forgotten: each costs a look-up and nothing else.
+// load enters n reservations of a provider, due since a time, of which the provider knows nothing and whose keys it may
+// have forgotten: each costs a look-up and nothing else.
 func (b *bench) load(provider, prefix string, n int, due string) []string {
 	b.t.Helper()
 	ids := make([]string, n)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%s-%04d", prefix, i)
 	}
-	b.exec(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents, provider, provider_payment_ref)
+	b.exec(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents, provider,
+		provider_payment_ref)
 		SELECT 'acme', id, 'EUR', 100, 1, $2, id FROM unnest($1::text[]) AS id`, ids, provider)
-	b.exec(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+	b.exec(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+		currency, state,
 			provider, provider_key, provider_key_expires_at, attempts, last_send_ended, next_check_at)
-		SELECT 'acme', id, $4, gen_random_uuid(), id, 1, 'EUR', 'reserved', $2, 'acme:' || id, now(), 1, now(), now() - $3::text::interval
+		SELECT 'acme', id, $4, gen_random_uuid(), id, 1, 'EUR', 'reserved', $2, 'acme:' || id, now(), 1, now(),
+			now() - $3::text::interval
 		FROM unnest($1::text[]) AS id`, ids, provider, due, operations.Fingerprint("o", 1))
 	return ids
 }
@@ -124,7 +128,8 @@ func TestRun_OfAProviderThatNobodyKnows_FailsAndWorksOnTheOthers(t *testing.T) {
 		b.exec(`UPDATE refund_operations SET created_at = now() - interval '1 year' WHERE provider = 'stripe'`)
 	}
 	old()
-	before := b.text(`SELECT jsonb_agg(to_jsonb(o) ORDER BY operation_id) FROM refund_operations o WHERE provider = 'stripe'`)
+	before := b.text(`SELECT jsonb_agg(to_jsonb(o) ORDER BY operation_id) FROM refund_operations o
+		WHERE provider = 'stripe'`)
 	for name, run := range map[string]func() (Summary, error){
 		"run":     func() (Summary, error) { return b.job.Run(t.Context()) },
 		"dry run": func() (Summary, error) { return b.job.DryRun(t.Context()) },
@@ -138,21 +143,24 @@ func TestRun_OfAProviderThatNobodyKnows_FailsAndWorksOnTheOthers(t *testing.T) {
 	if n := b.text(`SELECT count(*) FROM refund_operations WHERE state = 'succeeded'`); n != "3" {
 		t.Errorf("%s of 3 others are settled", n)
 	}
-	if after := b.text(`SELECT jsonb_agg(to_jsonb(o) ORDER BY operation_id) FROM refund_operations o WHERE provider = 'stripe'`); after != before {
+	if after := b.text(`SELECT jsonb_agg(to_jsonb(o) ORDER BY operation_id) FROM refund_operations o
+		WHERE provider = 'stripe'`); after != before {
 		t.Errorf("what nobody was asked about changed:\n%s\n%s", before, after)
 	}
-	if row := b.text(`SELECT error FROM reconciliation_runs`); !strings.Contains(row, `provider "stripe" is not configured`) {
+	if row := b.text(`SELECT error FROM reconciliation_runs`); !strings.Contains(row,
+		`provider "stripe" is not configured`) {
 		t.Errorf("the run's row says %q", row)
 	}
 	if told := scraped(t, b.db.Pool); told[`refundd_reconciliation_last_success_timestamp_seconds`] != 0 {
 		t.Error("the run counts as a success")
 	}
-	b.exec(`UPDATE refund_operations SET lease_until = now() + interval '1 minute' WHERE operation_id = ANY ($1)`, strange)
+	b.exec(`UPDATE refund_operations SET lease_until = now() + interval '1 minute'
+		WHERE operation_id = ANY ($1)`, strange)
 	b.runs(b.job, Summary{}) // somebody who knows it works on them
 }
 
-// What has no end is looked at before what is only looked at now and then, which gets a share all the same, however much of
-// the other there is.
+// What has no end is looked at before what is only looked at now and then, which gets a share all the same, however
+// much of the other there is.
 func TestRun_OneAtATime_LooksAtWhatHasNoEndFirst(t *testing.T) {
 	other, beside := newNeighbour(t)
 	b := newBench(t, 0, beside)
@@ -202,17 +210,21 @@ func TestRun_ManyThatFail_BackOffByThemselves(t *testing.T) {
 				if c.front {
 					behind = bad[:len(bad)/2]
 				}
-				b.exec(`UPDATE refund_operations SET next_check_at = now() - interval '1 hour' WHERE operation_id = ANY ($1)`, behind)
+				b.exec(`UPDATE refund_operations SET next_check_at = now() - interval '1 hour'
+					WHERE operation_id = ANY ($1)`, behind)
 			}
 			for _, id := range bad {
 				other.status[id] = c.status
 			}
 			s, err := b.job.Run(t.Context())
-			if n := b.count(`SELECT count(*) FROM refund_operations WHERE attempts = 2 AND operation_id = ANY ($1)`, good); n != len(good) {
+			if n := b.count(`SELECT count(*) FROM refund_operations WHERE attempts = 2
+				AND operation_id = ANY ($1)`, good); n != len(good) {
 				t.Errorf("%d of %d healthy ones were looked at: %+v (%v)", n, len(good), s, err)
 			}
-			asked := b.count(`SELECT count(*) FROM refund_operations WHERE attempts = 2 AND next_check_at > now() AND operation_id = ANY ($1)`, bad)
-			untouched := b.count(`SELECT count(*) FROM refund_operations WHERE attempts = 1 AND next_check_at < now() AND operation_id = ANY ($1)`, bad)
+			asked := b.count(`SELECT count(*) FROM refund_operations WHERE attempts = 2 AND next_check_at > now()
+				AND operation_id = ANY ($1)`, bad)
+			untouched := b.count(`SELECT count(*) FROM refund_operations WHERE attempts = 1 AND next_check_at < now()
+				AND operation_id = ANY ($1)`, bad)
 			if asked+untouched != len(bad) || asked == 0 || (err == nil) != (untouched == 0) {
 				t.Errorf("%d of the others back off, %d were not asked: %v", asked, untouched, err)
 			}
@@ -242,7 +254,8 @@ func TestRun_OfASilentProvider_EndsSoonAndSaysSo(t *testing.T) {
 				other.status[id] = c.status
 			}
 			s, err := b.job.Run(t.Context())
-			if err == nil || !strings.Contains(err.Error(), c.says) || s.Claimed > int64(c.most) || s.Errors != 1 || len(other.asked) > 200 {
+			if err == nil || !strings.Contains(err.Error(), c.says) || s.Claimed > int64(c.most) || s.Errors != 1 ||
+				len(other.asked) > 200 {
 				t.Errorf("%+v after asking %d times (%v)", s, len(other.asked), err)
 			}
 			if n := b.count(`SELECT count(*) FROM refund_operations WHERE attempts > 1`); n != int(s.Claimed) {
@@ -276,7 +289,8 @@ func TestRun_NobodyListens_EndsSoon(t *testing.T) {
 		if err != nil {
 			panic(err)
 		}
-		c.Providers["other"] = operations.ProviderSetup{Provider: client, KeyRetention: simulator.KeyRetention, MaxKeyLength: simulator.MaxKeyLength}
+		c.Providers["other"] = operations.ProviderSetup{Provider: client, KeyRetention: simulator.KeyRetention,
+			MaxKeyLength: simulator.MaxKeyLength}
 	})
 	b.load("other", "K", 100, "1 hour")
 	s, err := b.job.Run(t.Context())
@@ -294,9 +308,11 @@ func TestTold_IsWhyARunWasNoSuccess(t *testing.T) {
 		"":                        {Summary{StillUnknown: 3}, nil},
 		"2 outcomes not recorded": {Summary{Errors: 2}, nil},
 		"interrupted":             {Summary{}, faults{errInterrupted}},
-		`provider "a" is not there, and refunds of it are due`: {Summary{Errors: 1}, faults{&ProviderFault{"a", "is not there"}}},
+		`provider "a" is not there, and refunds of it are due`: {Summary{Errors: 1},
+			faults{&ProviderFault{"a", "is not there"}}},
 		`claim: database unavailable; provider "a" is not there, and refunds of it are due; 1 outcomes not recorded`: {Summary{Errors: 2},
-			faults{fmt.Errorf("%w due: %w", errClaim, operations.ErrDatabaseUnavailable), &ProviderFault{"a", "is not there"}}},
+			faults{fmt.Errorf("%w due: %w", errClaim, operations.ErrDatabaseUnavailable),
+				&ProviderFault{"a", "is not there"}}},
 	} {
 		if diff := gocmp.Diff(want, whyNoSuccess(c.sum, c.err)); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)

@@ -15,8 +15,8 @@ import (
 	"refundd/operations"
 )
 
-// Run is what is kept of one run of reconciliation. A run is of the whole service: it counts the refunds of every tenant, and
-// names none.
+// Run is what is kept of one run of reconciliation. A run is of the whole service: it counts the refunds of every
+// tenant, and names none.
 type Run struct {
 	RunID                uuid.UUID
 	StartedAt            time.Time
@@ -60,7 +60,8 @@ func NewHistory(pool *pgxpool.Pool) (*History, error) {
 // Runs lists runs, newest first (their ids are UUIDv7), and returns the next page's cursor, empty at the end.
 func (h *History) Runs(ctx context.Context, p operations.Page) ([]Run, string, error) {
 	rows, next, err := newestFirst(ctx, h.pool, p, `
-		SELECT run_id, started_at, finished_at, dry_run, claimed, succeeded, failed, pending, resent, needs_attention, still_unknown,
+		SELECT run_id, started_at, finished_at, dry_run, claimed, succeeded, failed, pending, resent, needs_attention,
+			still_unknown,
 			oldest_unknown_seconds, errors, duration_ms, error IS NOT NULL OR errors > 0 AS flawed
 		FROM reconciliation_runs`, "run_id", func(r Run) uuid.UUID { return r.RunID })
 	if err != nil {

@@ -180,7 +180,8 @@ func (b *bench) submitAway(id string) {
 // again asks once more.
 func (b *bench) again(id string) {
 	b.t.Helper()
-	_, err := b.engine.Submit(b.t.Context(), operations.Request{TenantID: "acme", OperationID: id, OrderID: "order-" + id, AmountCents: 100})
+	_, err := b.engine.Submit(b.t.Context(),
+		operations.Request{TenantID: "acme", OperationID: id, OrderID: "order-" + id, AmountCents: 100})
 	if err != nil && !errors.Is(err, operations.ErrDeclined) {
 		b.t.Fatalf("submit %s: %v", id, err)
 	}
@@ -189,7 +190,8 @@ func (b *bench) again(id string) {
 // due lets the time pass until everything is due, unless it never is again, and its lease free.
 func (b *bench) due() {
 	b.t.Helper()
-	b.exec(`UPDATE refund_operations SET lease_until = '-infinity', next_check_at = '-infinity' WHERE next_check_at < 'infinity'`)
+	b.exec(`UPDATE refund_operations SET lease_until = '-infinity', next_check_at = '-infinity'
+		WHERE next_check_at < 'infinity'`)
 }
 
 // run lets everything be due, runs the job once and checks what it tells, but for its times.
@@ -211,8 +213,8 @@ func (b *bench) runs(j *Job, want Summary) {
 	}
 }
 
-// expect checks where an operation stands: its state and failure code, its transfers, and the refunds that the provider made
-// of it. The books are clean in any case.
+// expect checks where an operation stands: its state and failure code, its transfers, and the refunds that the provider
+// made of it. The books are clean in any case.
 func (b *bench) expect(id, state, transfers string, executed int) {
 	b.t.Helper()
 	row := b.text(`SELECT concat_ws(' ', state, failure_code) FROM refund_operations WHERE operation_id = $1`, id)

@@ -15,8 +15,8 @@ type pace struct {
 	spent *rate.Limiter // nil without a limit
 }
 
-// newPace allows so many requests per second, and at once a twentieth of them, or what asks for the first sign of life: one that
-// hangs must not stand for the provider. 0 sets no limit.
+// newPace allows so many requests per second, and at once a twentieth of them, or what asks for the first sign of life:
+// one that hangs must not stand for the provider. 0 sets no limit.
 func newPace(perSecond float64) pace {
 	if perSecond == 0 {
 		return pace{}
@@ -24,7 +24,8 @@ func newPace(perSecond float64) pace {
 	return pace{rate.NewLimiter(rate.Limit(perSecond), max(firstWidth, int(perSecond/20)))}
 }
 
-// allowed waits until the provider can take a request, and answers how many operations may be claimed; none at the end of ctx.
+// allowed waits until the provider can take a request, and answers how many operations may be claimed; none at the end
+// of ctx.
 func (p pace) allowed(ctx context.Context) int {
 	for ctx.Err() == nil {
 		if p.spent == nil {

@@ -1,18 +1,19 @@
 // Package reconcile finds out what became of refunds whose provider never told, and proves the books.
 //
-// A Job's run claims the operations that were due before it began, hands each to operations.Resolve, and ends when nothing
-// more is due. Its promises: it never holds a lease that it has no worker for, so that any number of runs may overlap and
-// none waits for another; its memory does not grow with the number of due operations; told to stop, it claims nothing more
-// and finishes what it has in hand; what it did stands in reconciliation_runs, also where it failed.
+// A Job's run claims the operations that were due before it began, hands each to operations.Resolve, and ends when
+// nothing more is due. Its promises: it never holds a lease that it has no worker for, so that any number of runs may
+// overlap and none waits for another; its memory does not grow with the number of due operations; told to stop, it
+// claims nothing more and finishes what it has in hand; what it did stands in reconciliation_runs, also where it
+// failed.
 //
-// Nobody pays for a neighbour: each provider has workers of its own, and a payment that can not be looked up keeps no other
-// one of its provider waiting. What was not asked is no answer: of a provider that is not configured, or refuses our
-// credentials, nothing is claimed; one that is silent is asked about few operations. Such a run is no success.
+// Nobody pays for a neighbour: each provider has workers of its own, and a payment that can not be looked up keeps no
+// other one of its provider waiting. What was not asked is no answer: of a provider that is not configured, or refuses
+// our credentials, nothing is claimed; one that is silent is asked about few operations. Such a run is no success.
 //
-// Audit reads one snapshot of all operations, transfers and orders, changes nothing, and names what contradicts the rules of
-// the ledger. Books that the service wrote are clean in every snapshot, also while it writes; a row that was changed,
-// removed or added behind its back is named. Its memory does not grow with the books: rows are streamed, and Postgres sorts
-// and joins within its work_mem, on disk beyond it.
+// Audit reads one snapshot of all operations, transfers and orders, changes nothing, and names what contradicts the
+// rules of the ledger. Books that the service wrote are clean in every snapshot, also while it writes; a row that was
+// changed, removed or added behind its back is named. Its memory does not grow with the books: rows are streamed, and
+// Postgres sorts and joins within its work_mem, on disk beyond it.
 package reconcile
 
 import (
@@ -94,8 +95,8 @@ func New(c Config) (*Job, error) {
 	return j, nil
 }
 
-// Run is one run. At the end of ctx it stops early, which is no error. An error tells that the run could not do or record its
-// work; the summary is of what it did all the same.
+// Run is one run. At the end of ctx it stops early, which is no error. An error tells that the run could not do or
+// record its work; the summary is of what it did all the same.
 func (j *Job) Run(ctx context.Context) (Summary, error) {
 	began := time.Now()
 	if j.config.Tracer != nil {
@@ -113,8 +114,8 @@ func (j *Job) Run(ctx context.Context) (Summary, error) {
 	return summary, errors.Join(unlessInterrupted(err), closeErr)
 }
 
-// DryRun decides what a run would do and changes nothing: no row of its own either. What it counts as resent is what a run
-// would send.
+// DryRun decides what a run would do and changes nothing: no row of its own either. What it counts as resent is what a
+// run would send.
 func (j *Job) DryRun(ctx context.Context) (Summary, error) {
 	began := time.Now()
 	before, err := j.now(ctx)
@@ -169,8 +170,8 @@ func (j *Job) watched(t *tally, work func() error) error {
 	return group.Wait()
 }
 
-// Loop does a run now and then every period, until ctx ends; ended is told of each. A run that takes longer than the period
-// delays the next one. A failed run does not end the loop.
+// Loop does a run now and then every period, until ctx ends; ended is told of each. A run that takes longer than the
+// period delays the next one. A failed run does not end the loop.
 func (j *Job) Loop(ctx context.Context, every time.Duration, ended func(Summary, error)) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

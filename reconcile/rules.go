@@ -9,11 +9,13 @@ import (
 // maxChainShown bounds what a lie's detail quotes.
 const maxChainShown = 200
 
-// judge tells each rule that the entry breaks. Every transfer names both of its accounts, so that accounts sum up to zero
-// whatever happened; what could be wrong is an operation's share of them, and that is fixed by its chain and its amount.
+// judge tells each rule that the entry breaks. Every transfer names both of its accounts, so that accounts sum up to
+// zero whatever happened; what could be wrong is an operation's share of them, and that is fixed by its chain and its
+// amount.
 func (e *entry) judge(lie func(Rule, string)) {
 	if !e.known {
-		lie(RuleOrphanTransfer, fmt.Sprintf("%d transfers (%s) of %d %s", e.transfers, e.shownChain(), e.maxCents, e.maxCurrency))
+		lie(RuleOrphanTransfer, fmt.Sprintf("%d transfers (%s) of %d %s", e.transfers, e.shownChain(), e.maxCents,
+			e.maxCurrency))
 		return
 	}
 	e.judgeChain(lie)
@@ -45,10 +47,12 @@ func (e *entry) judgeAmounts(lie func(Rule, string)) {
 		lie(RuleNotPositiveAmount, fmt.Sprintf("an operation of %d", e.amountCents))
 	}
 	if e.transfers > 0 && (e.minCents != e.amountCents || e.maxCents != e.amountCents) {
-		lie(RuleTransferAmount, fmt.Sprintf("an operation of %d, transfers of %d to %d", e.amountCents, e.minCents, e.maxCents))
+		lie(RuleTransferAmount, fmt.Sprintf("an operation of %d, transfers of %d to %d", e.amountCents, e.minCents,
+			e.maxCents))
 	}
 	if e.transfers > 0 && (e.minCurrency != e.currency || e.maxCurrency != e.currency) {
-		lie(RuleTransferCurrency, fmt.Sprintf("an operation in %s, transfers in %s to %s", e.currency, e.minCurrency, e.maxCurrency))
+		lie(RuleTransferCurrency, fmt.Sprintf("an operation in %s, transfers in %s to %s", e.currency, e.minCurrency,
+			e.maxCurrency))
 	}
 	if !e.accountsRight {
 		lie(RuleTransferAccounts, "by: "+e.shownChain())
@@ -58,7 +62,8 @@ func (e *entry) judgeAmounts(lie func(Rule, string)) {
 	}
 }
 
-// judgeOrder compares an operation with its order. A withdrawn authorization moved nothing: what it asked for does not matter.
+// judgeOrder compares an operation with its order. A withdrawn authorization moved nothing: what it asked for does not
+// matter.
 func (e *entry) judgeOrder(lie func(Rule, string)) {
 	switch {
 	case !e.orderKnown:
@@ -67,7 +72,8 @@ func (e *entry) judgeOrder(lie func(Rule, string)) {
 	case operations.State(e.state) == operations.StateRevoked:
 		return
 	}
-	if state := operations.State(e.state); e.overCents > 0 && state == operations.StateNeedsAttention && e.failureCode == operations.FailureOverRefund {
+	if state := operations.State(e.state); e.overCents > 0 && state == operations.StateNeedsAttention &&
+		e.failureCode == operations.FailureOverRefund {
 		lie(RuleOverRefund, fmt.Sprintf("the provider paid these %d %s, and %d beyond what was captured: a person decides",
 			e.amountCents, e.currency, e.overCents))
 	}

@@ -55,7 +55,8 @@ func (j *Job) close(ctx context.Context, r run, s Summary, took time.Duration, f
 	}
 	err := pgtx.Do(ctx, j.config.Pool, func(tx *pgtx.Tx) error {
 		return tx.QueryRow(ctx, `
-			UPDATE reconciliation_runs SET finished_at = clock_timestamp(), claimed = $2, succeeded = $3, failed = $4, pending = $5,
+			UPDATE reconciliation_runs SET finished_at = clock_timestamp(), claimed = $2, succeeded = $3, failed = $4,
+				pending = $5,
 				resent = $6, needs_attention = $7, still_unknown = $8, errors = $9, duration_ms = $10, error = $11,
 				oldest_unknown_seconds = `+oldestUnknown+`
 			WHERE run_id = $1 RETURNING oldest_unknown_seconds`,
@@ -68,8 +69,8 @@ func (j *Job) close(ctx context.Context, r run, s Summary, took time.Duration, f
 	return s, nil
 }
 
-// oldestUnknown is the age in seconds of the oldest operation whose outcome is not known yet, 0 where there is none. It reads what
-// is held, by the index of that.
+// oldestUnknown is the age in seconds of the oldest operation whose outcome is not known yet, 0 where there is none. It
+// reads what is held, by the index of that.
 const oldestUnknown = `coalesce((
 	SELECT greatest(extract(epoch FROM clock_timestamp() - least(
 		min(greatest(created_at, '0001-01-01Z')) FILTER (WHERE state <> 'needs_attention'), clock_timestamp())), 0)::bigint

@@ -73,7 +73,8 @@ func TestRun_AtARate_KeepsToIt(t *testing.T) {
 		t.Errorf("25 requests at 20 per second take %v", took)
 	}
 	began = time.Now()
-	if b.runs(b.newJob(Config{Engine: b.engine, RatePerSecond: 0.1, Rates: map[string]float64{"simulator": 1000}}), Summary{}); time.Since(began) > 5*time.Second {
+	if b.runs(b.newJob(Config{Engine: b.engine, RatePerSecond: 0.1, Rates: map[string]float64{"simulator": 1000}}),
+		Summary{}); time.Since(began) > 5*time.Second {
 		t.Errorf("a rate of its own is not heeded: %v", time.Since(began))
 	}
 	b.faults(`"mode":"error_before","count":8`)
@@ -105,10 +106,12 @@ func TestRun_ToldToStop_FinishesWhatItHasInHand(t *testing.T) {
 	if err != nil || got.Claimed != 3 || got.Succeeded != 3 {
 		t.Errorf("stopped with %+v (%v)", got, err)
 	}
-	if left := b.text(`SELECT count(*) FROM refund_operations WHERE state = 'reserved' AND lease_until = '-infinity' AND attempts = 1`); left != "5" {
+	if left := b.text(`SELECT count(*) FROM refund_operations WHERE state = 'reserved' AND lease_until = '-infinity'
+		AND attempts = 1`); left != "5" {
 		t.Errorf("%s of 5 are left as they were", left)
 	}
-	if row := b.text(`SELECT concat_ws(' ', claimed, succeeded, error, finished_at IS NOT NULL) FROM reconciliation_runs`); row != "3 3 interrupted t" {
+	if row := b.text(`SELECT concat_ws(' ', claimed, succeeded, error, finished_at IS NOT NULL)
+		FROM reconciliation_runs`); row != "3 3 interrupted t" {
 		t.Errorf("the run's row says %q", row)
 	}
 	b.runs(slow, Summary{Claimed: 5, Succeeded: 5})
@@ -137,9 +140,11 @@ func TestRun_IsRecorded(t *testing.T) {
 	if got.OldestUnknownSeconds < 3600 || got.OldestUnknownSeconds > 3900 {
 		t.Errorf("the oldest unknown operation is %d s old, want an hour", got.OldestUnknownSeconds)
 	}
-	row := b.text(`SELECT concat_ws(' ', claimed, succeeded, failed, pending, resent, needs_attention, still_unknown, oldest_unknown_seconds,
+	row := b.text(`SELECT concat_ws(' ', claimed, succeeded, failed, pending, resent, needs_attention, still_unknown,
+		oldest_unknown_seconds,
 		errors, duration_ms, error IS NULL, dry_run, finished_at >= started_at) FROM reconciliation_runs`)
-	told := fmt.Sprintf("%d %d %d %d %d %d %d %d %d %d t f t", got.Claimed, got.Succeeded, got.Failed, got.Pending, got.Resent, got.NeedsAttention,
+	told := fmt.Sprintf("%d %d %d %d %d %d %d %d %d %d t f t", got.Claimed, got.Succeeded, got.Failed, got.Pending,
+		got.Resent, got.NeedsAttention,
 		got.StillUnknown, got.OldestUnknownSeconds, got.Errors, got.DurationMS)
 	if row != told {
 		t.Errorf("the run's row says %q, the run told %q", row, told)
@@ -193,7 +198,8 @@ func TestRun_ThatCannotClaim_FailsAndSaysSo(t *testing.T) {
 	if _, err := b.job.Run(t.Context()); err == nil {
 		t.Error("no error")
 	}
-	if row := b.text(`SELECT concat_ws(' ', claimed, error, finished_at IS NOT NULL) FROM reconciliation_runs`); row != "0 claim: sqlstate 42501 t" {
+	if row := b.text(`SELECT concat_ws(' ', claimed, error, finished_at IS NOT NULL)
+		FROM reconciliation_runs`); row != "0 claim: sqlstate 42501 t" {
 		t.Errorf("the run's row says %q", row)
 	}
 }
@@ -245,7 +251,8 @@ func (b *bench) dump() map[string]string {
 	b.t.Helper()
 	rows := map[string]string{}
 	for table := range strings.FieldsSeq("tenants api_keys orders refund_authorizations refund_operations ledger_transfers operation_events reconciliation_runs") {
-		rows[table] = b.text(`SELECT jsonb_pretty(jsonb_agg(to_jsonb(x) ORDER BY to_jsonb(x)::text)) FROM ` + table + ` x`)
+		rows[table] = b.text(`SELECT jsonb_pretty(jsonb_agg(to_jsonb(x) ORDER BY to_jsonb(x)::text)) FROM ` +
+			table + ` x`)
 	}
 	return rows
 }
@@ -253,11 +260,14 @@ func (b *bench) dump() map[string]string {
 func TestDryRun_ReadsEveryPage(t *testing.T) {
 	b := newBench(t, 0)
 	b.exec(`
-		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents, provider, provider_payment_ref)
+		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents, provider,
+			provider_payment_ref)
 		VALUES ('acme', 'o', 'EUR', 100000, 600, 'simulator', 'pay')`)
-	b.exec(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+	b.exec(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+		currency, state,
 			provider, provider_key, provider_key_expires_at, attempts)
-		SELECT 'acme', 'op-' || i, $1, gen_random_uuid(), 'o', 1, 'EUR', 'reserved', 'simulator', 'acme:op-' || i, now() + interval '1 hour', 1
+		SELECT 'acme', 'op-' || i, $1, gen_random_uuid(), 'o', 1, 'EUR', 'reserved', 'simulator', 'acme:op-' || i,
+			now() + interval '1 hour', 1
 		FROM generate_series(1, 600) i`, operations.Fingerprint("o", 1))
 	got, err := b.job.DryRun(t.Context())
 	if err != nil || got.Claimed != 600 || got.Resent != 600 || b.requests.lookups.Load() != 600 {
@@ -275,7 +285,8 @@ func TestLoop_RunsUntilToldToStop(t *testing.T) {
 			stop()
 		}
 	})
-	if rows := b.text(`SELECT count(*) FROM reconciliation_runs WHERE finished_at IS NOT NULL`); rows != "3" || runs != 3 {
+	if rows := b.text(`SELECT count(*) FROM reconciliation_runs
+		WHERE finished_at IS NOT NULL`); rows != "3" || runs != 3 {
 		t.Errorf("%d runs, %s rows", runs, rows)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"refundd/operations"
 )
 
-// Summary is what a run did. Claimed counts every operation that it asked its provider about, those included that had an outcome
-// before and keep it. The operation that a run moved is counted by where to; one that it did not move and that has no end yet is
-// pending where its provider says so, and still unknown otherwise.
+// Summary is what a run did. Claimed counts every operation that it asked its provider about, those included that had
+// an outcome before and keep it. The operation that a run moved is counted by where to; one that it did not move and
+// that has no end yet is pending where its provider says so, and still unknown otherwise.
 type Summary struct {
 	Claimed              int64
 	Succeeded            int64
@@ -21,9 +21,11 @@ type Summary struct {
 	NeedsAttention       int64 // that this run put in front of a human
 	StillUnknown         int64
 	OldestUnknownSeconds int64 // age, after the run, of the oldest operation that is reserved or pending
-	Errors               int64 // operations whose finding was not recorded, and providers that were not asked about all that is due
-	DurationMS           int64
-	Contradicted         int64 // refunds with an end of which the provider's books show several, or another amount or currency
+	// operations whose finding was not recorded, and providers that were not asked about all that is due
+	Errors     int64
+	DurationMS int64
+	// refunds with an end of which the provider's books show several, or another amount or currency
+	Contradicted int64
 }
 
 // tally counts and logs decisions while a run makes them.
@@ -72,8 +74,10 @@ func (t *tally) decided(r operations.Pursuit, err error) {
 	}
 	level, o := slog.LevelInfo, r.Operation
 	attributes := []any{
-		slog.String("tenant_id", o.TenantID), slog.String("operation_id", o.OperationID), slog.String("order_id", o.OrderID),
-		slog.String("provider", deref(o.Provider)), slog.String("from_state", string(r.From)), slog.String("to_state", string(o.State)),
+		slog.String("tenant_id", o.TenantID), slog.String("operation_id", o.OperationID), slog.String("order_id",
+			o.OrderID),
+		slog.String("provider", deref(o.Provider)), slog.String("from_state", string(r.From)), slog.String("to_state",
+			string(o.State)),
 		slog.Bool("moved", r.Moved), slog.Bool("resent", r.Resent), slog.String("kind", string(r.Kind)),
 		slog.String("failure_code", deref(o.FailureCode)),
 	}

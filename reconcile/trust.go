@@ -6,9 +6,9 @@ import (
 	"refundd/operations"
 )
 
-// trust is what a run learned of a provider: whether it answers at all. Until it does, few operations are asked about at a
-// time, and where it stays silent the run lets it be. One answer is enough to ask with all workers, since what fails then is
-// the fault of single payments, which back off by themselves.
+// trust is what a run learned of a provider: whether it answers at all. Until it does, few operations are asked about
+// at a time, and where it stays silent the run lets it be. One answer is enough to ask with all workers, since what
+// fails then is the fault of single payments, which back off by themselves.
 type trust struct {
 	workers  int
 	mu       sync.Mutex
@@ -18,8 +18,8 @@ type trust struct {
 	untaken  int  // operations that are as they were, since our credentials were refused
 }
 
-// The weight of a call in vain, before the first answer: how little it can be a single payment's fault. A provider is let be
-// where those in a row weigh enough.
+// The weight of a call in vain, before the first answer: how little it can be a single payment's fault. A provider is
+// let be where those in a row weigh enough.
 const (
 	weightUnknown  = 1  // may well be
 	weightNotSent  = 16 // hardly: nobody is there, or it is too busy
@@ -59,7 +59,8 @@ func (t *trust) proven() bool {
 	return t.answered
 }
 
-// lost tells whether there is no use in asking on. Workers that all ask in vain about the first of many prove nothing yet.
+// lost tells whether there is no use in asking on. Workers that all ask in vain about the first of many prove nothing
+// yet.
 func (t *trust) lost() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -33,7 +33,8 @@ func (b *bundle) attempted(t *testing.T, id, url string) string {
 	b.move(t, tenant, operations.StatePending, id)
 	result := ""
 	eventually(t, "attempt of "+url, func() (bool, string) {
-		return read[int64](t, b, `SELECT position FROM webhook_endpoints WHERE endpoint_id = $1::text::uuid`, e.ID) > from, ""
+		return read[int64](t, b, `SELECT position FROM webhook_endpoints WHERE endpoint_id = $1::text::uuid`,
+			e.ID) > from, ""
 	})
 	found, _, err := b.box.Deliveries(t.Context(), keyOf(e), nil, operations.Page{Limit: 5})
 	if err != nil {
@@ -97,7 +98,10 @@ func TestAnswers_AreTakenByTheirStatusAlone(t *testing.T) {
 		{"204", serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })},
 		{"299", serve(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(299) })},
 		{"endless body", serve(endless)},
-		{"302", serve(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other.URL, http.StatusFound) })},
+		{"302", serve(func(w http.ResponseWriter,
+			r *http.Request) {
+			http.Redirect(w, r, other.URL, http.StatusFound)
+		})},
 		{"307", serve(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
 		})},
@@ -208,11 +212,14 @@ func TestAddresses_InsideTheNetworkAreSentNothing(t *testing.T) {
 		return addresses
 	}
 	registry := prometheus.NewPedanticRegistry()
-	b.courier(t, b.outbox(t, false), resolving(t, inside("127.0.0.1"), inside("10.0.0.1", "127.0.0.1"), inside("::1", "::ffff:127.0.0.1"),
-		inside("127.0.0.1")), registry)
-	for i, host := range []string{"rebinding.example", "rebinding.example", "rebinding.example", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]", "localhost"} {
+	b.courier(t, b.outbox(t, false),
+		resolving(t, inside("127.0.0.1"), inside("10.0.0.1", "127.0.0.1"), inside("::1", "::ffff:127.0.0.1"),
+			inside("127.0.0.1")), registry)
+	for i, host := range []string{"rebinding.example", "rebinding.example", "rebinding.example", "127.0.0.1", "[::1]",
+		"[::ffff:127.0.0.1]", "localhost"} {
 		// made while private addresses were allowed
-		if result := b.attempted(t, fmt.Sprint("op-", i), "http://"+host+":"+u.Port()); result != "address_not_allowed" {
+		if result := b.attempted(t, fmt.Sprint("op-", i),
+			"http://"+host+":"+u.Port()); result != "address_not_allowed" {
 			t.Errorf("%s: %s", host, result)
 		}
 	}
@@ -262,7 +269,8 @@ func TestCollector_TellsWhatWaits(t *testing.T) {
 		}
 		var all []string
 		for _, f := range families {
-			all = append(all, fmt.Sprintf("%s %.0f", strings.TrimPrefix(f.GetName(), "refundd_webhook_"), f.GetMetric()[0].GetGauge().GetValue()/10))
+			all = append(all, fmt.Sprintf("%s %.0f", strings.TrimPrefix(f.GetName(), "refundd_webhook_"),
+				f.GetMetric()[0].GetGauge().GetValue()/10))
 		}
 		return strings.Join(all, ", ")
 	}
@@ -277,7 +285,8 @@ func TestCollector_TellsWhatWaits(t *testing.T) {
 		t.Error(got)
 	}
 	b.exec(t, `UPDATE webhook_endpoints SET disabled_at = now(), disabled_because = 'gone'`)
-	if got := told(); got != "endpoints_disabled 0, oldest_seconds 0, queued 0" || read[int](t, b, `SELECT count(*) FROM webhook_endpoints WHERE disabled_because <> 'requested'`) != 1 {
+	if got := told(); got != "endpoints_disabled 0, oldest_seconds 0, queued 0" || read[int](t, b, `SELECT count(*)
+		FROM webhook_endpoints WHERE disabled_because <> 'requested'`) != 1 {
 		t.Error(got, e)
 	}
 }

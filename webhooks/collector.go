@@ -61,10 +61,12 @@ func (c *Collector) read(ctx context.Context) *waiting {
 				count(*) FILTER (WHERE e.disabled_because <> 'requested')::float8
 			FROM webhook_endpoints e
 			CROSS JOIN LATERAL (SELECT coalesce(sum(s.last_position - e.position), 0) AS n, min(ev.created_at) AS oldest
-				FROM webhook_streams s LEFT JOIN webhook_events ev ON ev.tenant_id = s.tenant_id AND ev.position = e.position + 1
+				FROM webhook_streams s LEFT JOIN webhook_events ev ON ev.tenant_id = s.tenant_id
+					AND ev.position = e.position + 1
 				WHERE s.tenant_id = e.tenant_id OFFSET 0) AS fresh
 			CROSS JOIN LATERAL (SELECT count(*) AS n, min(d.created_at) AS oldest FROM webhook_deliveries d
-				WHERE d.tenant_id = e.tenant_id AND d.endpoint_id = e.endpoint_id AND d.state = 'queued' OFFSET 0) AS refused
+				WHERE d.tenant_id = e.tenant_id AND d.endpoint_id = e.endpoint_id
+					AND d.state = 'queued' OFFSET 0) AS refused
 			WHERE e.deleted_at IS NULL`).
 			QueryRow(func(row pgx.Row) error { return row.Scan(&w.queued, &w.oldest, &w.disabled) })
 	})

@@ -64,11 +64,13 @@ func NewCourier(c CourierConfig) (*Courier, error) {
 }
 
 const (
-	roundSize = 64                     // messages to one endpoint that works, of which the outcome is recorded together
-	atOnce    = 16                     // of these on their way at the same time
-	workers   = 256                    // endpoints that work, served at once
-	doubters  = 64                     // endpoints that fail, tried at once, each with one message, apart from the others
-	turns     = 2                      // connections to the database that all of them share: the others are for requests
+	roundSize = 64  // messages to one endpoint that works, of which the outcome is recorded together
+	atOnce    = 16  // of these on their way at the same time
+	workers   = 256 // endpoints that work, served at once
+	// endpoints that fail, tried at once, each with one message, apart from the others
+	doubters = 64
+	// connections to the database that all of them share: the others are for requests
+	turns     = 2
 	pollEvery = 200 * time.Millisecond // while there is nothing to do
 	longRest  = 500 * time.Millisecond // with an endpoint's lease in hand, for what all endpoints were sent
 	restAfter = time.Second            // a fault of the database
@@ -135,7 +137,8 @@ type lease struct {
 }
 
 // inTurn runs body when it is its turn, in a transaction of pgtx.InTx or pgtx.Loosely.
-func inTurn[T any](ctx context.Context, c *Courier, transaction transaction[T], body func(tx *pgtx.Tx) (T, error)) (T, error) {
+func inTurn[T any](ctx context.Context, c *Courier, transaction transaction[T],
+	body func(tx *pgtx.Tx) (T, error)) (T, error) {
 	c.turns <- struct{}{}
 	defer func() { <-c.turns }()
 	return transaction(ctx, c.box.pool, body)
@@ -143,7 +146,8 @@ func inTurn[T any](ctx context.Context, c *Courier, transaction transaction[T], 
 
 type transaction[T any] func(context.Context, *pgxpool.Pool, func(tx *pgtx.Tx) (T, error)) (T, error)
 
-// numberNew gives positions to some of the new events, and reports whether there may be more. One of the lanes does that.
+// numberNew gives positions to some of the new events, and reports whether there may be more. One of the lanes does
+// that.
 func (c *Courier) numberNew(ctx context.Context, failing bool) (more bool, err error) {
 	if failing {
 		return false, nil
@@ -151,8 +155,8 @@ func (c *Courier) numberNew(ctx context.Context, failing bool) (more bool, err e
 	return c.box.number(ctx, nil)
 }
 
-// take leases endpoints that have something to be sent, who waited longest first. It is durable: no two couriers ever have a
-// lease of the same number, whatever is lost with a server.
+// take leases endpoints that have something to be sent, who waited longest first. It is durable: no two couriers ever
+// have a lease of the same number, whatever is lost with a server.
 func (c *Courier) take(ctx context.Context, failing bool, most int) ([]lease, error) {
 	if most <= 0 {
 		return nil, nil
@@ -161,14 +165,17 @@ func (c *Courier) take(ctx context.Context, failing bool, most int) ([]lease, er
 		rows, err := tx.Query(ctx, `
 			WITH turn AS MATERIALIZED (
 				SELECT e.tenant_id, e.endpoint_id FROM webhook_endpoints e
-				CROSS JOIN LATERAL (SELECT s.last_position FROM webhook_streams s WHERE s.tenant_id = e.tenant_id OFFSET 0) AS s
+				CROSS JOIN LATERAL (SELECT s.last_position FROM webhook_streams s
+					WHERE s.tenant_id = e.tenant_id OFFSET 0) AS s
 				WHERE e.disabled_at IS NULL AND e.deleted_at IS NULL AND (e.failures > 0) = $1
 					AND e.lease_until <= clock_timestamp()
-					AND e.paused_until <= clock_timestamp() AND (e.due_at <= clock_timestamp() OR e.position < s.last_position)
+					AND e.paused_until <= clock_timestamp()
+						AND (e.due_at <= clock_timestamp() OR e.position < s.last_position)
 				ORDER BY e.lease_until LIMIT $2 FOR NO KEY UPDATE OF e SKIP LOCKED)
 			UPDATE webhook_endpoints e SET lease = e.lease + 1, lease_until = clock_timestamp() + $3::interval
 			FROM turn t WHERE e.tenant_id = t.tenant_id AND e.endpoint_id = t.endpoint_id
-			RETURNING e.tenant_id, e.endpoint_id::text, e.lease AS number, e.failures > 0 AS failing`, failing, most, leaseTime)
+			RETURNING e.tenant_id, e.endpoint_id::text, e.lease AS number, e.failures > 0 AS failing`, failing, most,
+			leaseTime)
 		if err != nil {
 			return nil, err
 		}
@@ -215,9 +222,9 @@ func cause(err error) string {
 	return "unexpected"
 }
 
-// sendAll sends a round's messages, some of them side by side: they are of different operations. They are begun in their
-// order, and no more of them once one was not taken, the round took too long, or ctx has ended: what is left comes with the
-// next round.
+// sendAll sends a round's messages, some of them side by side: they are of different operations. They are begun in
+// their order, and no more of them once one was not taken, the round took too long, or ctx has ended: what is left
+// comes with the next round.
 func (c *Courier) sendAll(ctx, cut context.Context, r round, notAfter clocks.Moment) {
 	var begun atomic.Int64
 	var over atomic.Bool

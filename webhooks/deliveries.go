@@ -143,7 +143,8 @@ func (o *Outbox) Redeliver(ctx context.Context, r Redelivery) ([]Delivery, error
 	if err != nil {
 		return nil, fmt.Errorf("redeliver event: %w", err)
 	}
-	o.log.Info("webhook event to be sent again", slog.String("tenant_id", r.TenantID), slog.String("event_id", r.EventID),
+	o.log.Info("webhook event to be sent again", slog.String("tenant_id", r.TenantID),
+		slog.String("event_id", r.EventID),
 		slog.String("key_id", r.KeyID), slog.Int("endpoints", len(queued)))
 	return queued, nil
 }
@@ -152,7 +153,8 @@ func requeue(ctx context.Context, tx pgx.Tx, tenantID string, endpoints []string
 	_, err := tx.Exec(ctx, `
 		INSERT INTO webhook_deliveries AS d (tenant_id, endpoint_id, position, operation_id)
 		SELECT $1, id::uuid, $3, $4 FROM unnest($2::text[]) AS id
-		ON CONFLICT (tenant_id, endpoint_id, position) DO UPDATE SET state = 'queued', attempts = 0, first_attempt_at = NULL,
+		ON CONFLICT (tenant_id, endpoint_id, position) DO UPDATE SET state = 'queued', attempts = 0,
+			first_attempt_at = NULL,
 			next_attempt_at = clock_timestamp(), ended_at = NULL`,
 		tenantID, endpoints, event.Position, event.Operation.OperationID)
 	if err != nil {
@@ -163,7 +165,8 @@ func requeue(ctx context.Context, tx pgx.Tx, tenantID string, endpoints []string
 	if err != nil {
 		return nil, err
 	}
-	return collectDeliveries(tx.Query(ctx, `SELECT `+deliveryColumns+` FROM unnest($2::text[]::uuid[]) AS k (endpoint_id)
+	return collectDeliveries(tx.Query(ctx, `SELECT `+deliveryColumns+`
+		FROM unnest($2::text[]::uuid[]) AS k (endpoint_id)
 		CROSS JOIN LATERAL (SELECT * FROM webhook_deliveries d
 			WHERE d.tenant_id = $1 AND d.endpoint_id = k.endpoint_id AND d.position = $3 OFFSET 0) AS d
 		JOIN webhook_events ev ON ev.tenant_id = d.tenant_id AND ev.position = d.position

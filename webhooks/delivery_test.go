@@ -35,7 +35,8 @@ func TestDelivery_TellsEachTransitionAsItWasSigned(t *testing.T) {
 		state := []string{"pending", "succeeded", "failed"}[i]
 		moved := []string{"unknown", "yes", "no"}[i]
 		if g.Data.State != state || g.Data.MoneyMoved != moved || (g.Data.FailureCode != nil) != (state == "failed") ||
-			(g.Data.SettledAt == nil) != (state == "pending") || *g.Data.ProviderRefundID != "re_acmeop-1" || g.Data.AmountCents != 100 {
+			(g.Data.SettledAt == nil) != (state == "pending") || *g.Data.ProviderRefundID != "re_acmeop-1" ||
+			g.Data.AmountCents != 100 {
 			t.Errorf("%s", g.body)
 		}
 	}
@@ -63,7 +64,8 @@ func TestDelivery_KeepsTheOrderOfAnOperationThroughFailures(t *testing.T) {
 	r.await(t, 6)
 	first := func(s string) int { return slices.Index(r.told(), s) }
 	if told := r.told(); strings.Count(strings.Join(told, ","), "op-1 refund.pending") != 2 ||
-		first("op-2 refund.succeeded") > first("op-1 refund.succeeded") || first("op-1 refund.succeeded") > first("op-1 refund.failed") ||
+		first("op-2 refund.succeeded") > first("op-1 refund.succeeded") ||
+		first("op-1 refund.succeeded") > first("op-1 refund.failed") ||
 		first("op-1 refund.succeeded") < 0 {
 		t.Errorf("%q", told)
 	}

@@ -25,7 +25,8 @@ func (o *Outbox) checkURL(s string) error {
 		return ErrURL
 	case u.Scheme != "https" && (u.Scheme != "http" || !o.allowPrivate):
 		return ErrURL
-	case u.Hostname() == "", u.User != nil, u.Opaque != "", u.Fragment != "", strings.HasSuffix(s, "#"), !isPort(u.Port()):
+	case u.Hostname() == "", u.User != nil, u.Opaque != "", u.Fragment != "", strings.HasSuffix(s, "#"),
+		!isPort(u.Port()):
 		return ErrURL
 	}
 	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && !o.allowPrivate && !isPublic(ip) {

@@ -107,7 +107,8 @@ func (o *Outbox) Create(ctx context.Context, n NewEndpoint) (Endpoint, Secret, e
 			INSERT INTO webhook_endpoints AS e (tenant_id, endpoint_id, url, description, event_types, secret, position)
 			VALUES ($1, $2::text::uuid, $3, $4, $5, $6, $7)
 			ON CONFLICT (tenant_id, endpoint_id) DO UPDATE SET secret = excluded.secret
-			RETURNING `+endpointColumns, n.TenantID, id.String(), n.URL, n.Description, n.EventTypes, secret.key, position))
+			RETURNING `+endpointColumns, n.TenantID, id.String(), n.URL, n.Description, n.EventTypes, secret.key,
+			position))
 	})
 	if err != nil {
 		return Endpoint{}, Secret{}, fmt.Errorf("create webhook endpoint: %w", err)
@@ -148,7 +149,8 @@ func (o *Outbox) Enable(ctx context.Context, k EndpointKey) (Endpoint, error) {
 		WITH waiting AS (
 			UPDATE webhook_deliveries d SET next_attempt_at = clock_timestamp(), first_attempt_at = NULL
 			FROM webhook_endpoints e
-			WHERE d.tenant_id = $1 AND d.endpoint_id = $2::text::uuid AND d.state = 'queued' AND e.tenant_id = d.tenant_id
+			WHERE d.tenant_id = $1 AND d.endpoint_id = $2::text::uuid AND d.state = 'queued'
+				AND e.tenant_id = d.tenant_id
 				AND e.endpoint_id = d.endpoint_id AND e.disabled_at IS NOT NULL)
 		UPDATE webhook_endpoints e SET disabled_at = NULL, disabled_because = NULL, failures = 0, failing_since = NULL,
 			paused_until = '-infinity', due_at = '-infinity'
@@ -177,7 +179,8 @@ func (o *Outbox) change(ctx context.Context, k EndpointKey, what, sql string, ar
 
 // changed logs what was asked of an endpoint, and by whom.
 func (o *Outbox) changed(k EndpointKey, what string) {
-	o.log.Info("webhook endpoint changed", slog.String("tenant_id", k.TenantID), slog.String("endpoint_id", k.EndpointID),
+	o.log.Info("webhook endpoint changed", slog.String("tenant_id", k.TenantID),
+		slog.String("endpoint_id", k.EndpointID),
 		slog.String("act", what), slog.String("key_id", k.KeyID))
 }
 

@@ -108,7 +108,8 @@ func TestEndpoints_AreDisabledAfterThreeDaysWithoutSuccess(t *testing.T) {
 	if e, err := b.box.Endpoint(t.Context(), keyOf(e)); err != nil || e.DisabledAt != nil {
 		t.Errorf("disabled by one failure: %+v, %v", e, err)
 	}
-	b.exec(t, `UPDATE webhook_endpoints SET failing_since = now() - interval '73 hours', due_at = now(), paused_until = '-infinity'`)
+	b.exec(t, `UPDATE webhook_endpoints SET failing_since = now() - interval '73 hours', due_at = now(),
+		paused_until = '-infinity'`)
 	b.exec(t, `UPDATE webhook_deliveries SET next_attempt_at = now(), first_attempt_at = now() - interval '73 hours'`)
 	eventually(t, "disabled endpoint", func() (bool, string) {
 		e, err := b.box.Endpoint(t.Context(), keyOf(e))
@@ -148,8 +149,10 @@ func TestEndpoints_GoOnWithoutWhatTheyRefuse(t *testing.T) {
 	b.move(t, tenant, operations.StateSucceeded, "op-1")
 	b.move(t, tenant, operations.StatePending, "op-2")
 	r.await(t, 2)
-	eventually(t, "parked event", func() (bool, string) { return read[int](t, b, `SELECT count(*) FROM webhook_deliveries`) == 2, "" })
-	b.exec(t, `UPDATE webhook_deliveries SET next_attempt_at = now(), first_attempt_at = now() - interval '73 hours' WHERE attempts > 0`)
+	eventually(t, "parked event",
+		func() (bool, string) { return read[int](t, b, `SELECT count(*) FROM webhook_deliveries`) == 2, "" })
+	b.exec(t, `UPDATE webhook_deliveries SET next_attempt_at = now(), first_attempt_at = now() - interval '73 hours'
+		WHERE attempts > 0`)
 	b.exec(t, `UPDATE webhook_endpoints SET due_at = now(), paused_until = '-infinity'`)
 	r.await(t, 4)
 	if told := r.told(); told[3] != "op-1 refund.succeeded" || slices.Index(told, "op-2 refund.pending") > 1 {
@@ -158,7 +161,8 @@ func TestEndpoints_GoOnWithoutWhatTheyRefuse(t *testing.T) {
 	eventually(t, "event given up", func() (bool, string) {
 		given := webhooks.GivenUp
 		found, _, err := b.box.Deliveries(t.Context(), keyOf(e), &given, operations.Page{Limit: 5})
-		return err == nil && len(found) == 1 && *found[0].LastStatus == 422 && *found[0].LastResult == webhooks.ResultRefused, fmt.Sprint(found, err)
+		return err == nil && len(found) == 1 && *found[0].LastStatus == 422 &&
+			*found[0].LastResult == webhooks.ResultRefused, fmt.Sprint(found, err)
 	})
 	if e, err := b.box.Endpoint(t.Context(), keyOf(e)); err != nil || e.DisabledAt != nil {
 		t.Errorf("%+v, %v", e, err)
@@ -270,7 +274,8 @@ func TestEndpoints_GetTheTypesThatTheyWant(t *testing.T) {
 		t.Fatalf("%+v, %v", queued, err)
 	}
 	again := some.await(t, 2)
-	if again[0].ID != again[1].ID || again[0].header.Get("Webhook-Timestamp") > again[1].header.Get("Webhook-Timestamp") {
+	if again[0].ID != again[1].ID ||
+		again[0].header.Get("Webhook-Timestamp") > again[1].header.Get("Webhook-Timestamp") {
 		t.Errorf("%v, then %v", again[0].header, again[1].header)
 	}
 }

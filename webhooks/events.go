@@ -88,7 +88,8 @@ func (o *Outbox) read(ctx context.Context, where string, args ...any) (found []E
 		found, err = pgx.CollectRows(rows, scanEvent)
 		return err
 	}, `SELECT `+eventColumns+`
-		FROM webhook_events ev JOIN refund_operations o ON o.tenant_id = ev.tenant_id AND o.operation_id = ev.operation_id
+		FROM webhook_events ev JOIN refund_operations o ON o.tenant_id = ev.tenant_id
+			AND o.operation_id = ev.operation_id
 		WHERE `+where, args...)
 	return found, err
 }
@@ -115,7 +116,8 @@ func (o *Outbox) place(ctx context.Context, tenantID, cursor string) (int64, err
 
 // Event returns one event, or ErrNotFound.
 func (o *Outbox) Event(ctx context.Context, tenantID, id string) (Event, error) {
-	found, err := o.read(ctx, `ev.tenant_id = $1 AND ev.event_id = $2::text::uuid AND ev.position IS NOT NULL`, tenantID, id)
+	found, err := o.read(ctx, `ev.tenant_id = $1 AND ev.event_id = $2::text::uuid AND ev.position IS NOT NULL`,
+		tenantID, id)
 	switch {
 	case err != nil:
 		return Event{}, fmt.Errorf("read event: %w", err)

@@ -10,8 +10,8 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// Whatever a message says, the library of Standard Webhooks verifies it with each secret that signed, and no other message by
-// its signature.
+// Whatever a message says, the library of Standard Webhooks verifies it with each secret that signed, and no other
+// message by its signature.
 func FuzzSignatures(f *testing.F) {
 	f.Add("evt_1", []byte(`{"type":"refund.succeeded"}`))
 	f.Add("a.b", []byte{0xff, 0})

@@ -47,7 +47,8 @@ func newBundleOn(t *testing.T, db *testdb.DB) *bundle {
 	b := &bundle{db: db, log: slog.New(slog.NewTextHandler(t.Output(), nil))}
 	b.exec(t, `INSERT INTO tenants (tenant_id) VALUES ('acme'), ('other')`)
 	b.exec(t, `INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref)
-		VALUES ('acme', 'P', 'EUR', 1000000, 'simulator', 'pay_1'), ('other', 'P', 'EUR', 1000000, 'simulator', 'pay_2')`)
+		VALUES ('acme', 'P', 'EUR', 1000000, 'simulator', 'pay_1'), ('other', 'P', 'EUR', 1000000, 'simulator',
+			'pay_2')`)
 	b.exec(t, `INSERT INTO orders (tenant_id, order_id, currency, captured_cents) VALUES ('acme', 'L', 'EUR', 1000000)`)
 	b.box = b.outbox(t, true)
 	return b
@@ -82,22 +83,26 @@ func read[T any](t *testing.T, b *bundle, sql string, args ...any) T {
 // reserve makes operations at a provider, which no event tells of.
 func (b *bundle) reserve(t *testing.T, tenantID string, ids ...string) {
 	t.Helper()
-	b.exec(t, `INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+	b.exec(t, `INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+		currency, state,
 			metadata, provider, provider_key, provider_key_expires_at, attempts)
-		SELECT $1, id, repeat('a', 64), gen_random_uuid(), 'P', 100, 'EUR', 'reserved', '{"note":"a"}', 'simulator', $1 || ':' || id, now(), 1
+		SELECT $1, id, repeat('a', 64), gen_random_uuid(), 'P', 100, 'EUR', 'reserved', '{"note":"a"}', 'simulator',
+			$1 || ':' || id, now(), 1
 		FROM unnest($2::text[]) AS id`, tenantID, ids)
 }
 
 // move takes operations to a state, and tells of it in the same transaction, as the engine does.
 func (b *bundle) move(t *testing.T, tenantID string, to operations.State, ids ...string) {
 	t.Helper()
-	if err := pgtx.Do(t.Context(), b.db.Pool, func(tx *pgtx.Tx) error { return b.moveIn(t.Context(), tx, tenantID, to, ids...) }); err != nil {
+	if err := pgtx.Do(t.Context(), b.db.Pool,
+		func(tx *pgtx.Tx) error { return b.moveIn(t.Context(), tx, tenantID, to, ids...) }); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (b *bundle) moveIn(ctx context.Context, tx pgx.Tx, tenantID string, to operations.State, ids ...string) error {
-	_, err := tx.Exec(ctx, `UPDATE refund_operations SET state = $3, settled_at = CASE WHEN $3 IN ('succeeded', 'failed') THEN clock_timestamp() END,
+	_, err := tx.Exec(ctx, `UPDATE refund_operations SET state = $3, settled_at = CASE
+		WHEN $3 IN ('succeeded', 'failed') THEN clock_timestamp() END,
 			provider_refund_id = CASE WHEN $3 = 'reserved' THEN NULL ELSE 're_' || tenant_id || operation_id END,
 			failure_code = CASE WHEN $3 = 'failed' THEN 'late_failure' END
 		WHERE tenant_id = $1 AND operation_id = ANY ($2)`, tenantID, ids, to)
@@ -106,7 +111,8 @@ func (b *bundle) moveIn(ctx context.Context, tx pgx.Tx, tenantID string, to oper
 	}
 	events := make([]operations.Event, len(ids))
 	for i, id := range ids {
-		events[i] = operations.Event{TenantID: tenantID, OperationID: id, Kind: "transition", ToState: &to, CreatedAt: time.Now()}
+		events[i] = operations.Event{TenantID: tenantID, OperationID: id, Kind: "transition", ToState: &to,
+			CreatedAt: time.Now()}
 	}
 	told := &pgx.Batch{}
 	if err := b.box.OnEvents(told, events); err != nil {
@@ -116,7 +122,8 @@ func (b *bundle) moveIn(ctx context.Context, tx pgx.Tx, tenantID string, to oper
 }
 
 // courier delivers until the test ends, or until the function that it returns is called.
-func (b *bundle) courier(t *testing.T, box *webhooks.Outbox, resolver *net.Resolver, r prometheus.Registerer) (stop func()) {
+func (b *bundle) courier(t *testing.T, box *webhooks.Outbox, resolver *net.Resolver,
+	r prometheus.Registerer) (stop func()) {
 	t.Helper()
 	return b.run(t, webhooks.CourierConfig{Outbox: box, Body: api.WebhookBody, Resolver: resolver, Registerer: r})
 }
@@ -142,7 +149,8 @@ func (b *bundle) deliver(t *testing.T) (stop func()) { return b.courier(t, b.box
 
 func (b *bundle) endpoint(t *testing.T, tenantID, url string, types ...string) (webhooks.Endpoint, webhooks.Secret) {
 	t.Helper()
-	e, secret, err := b.box.Create(t.Context(), webhooks.NewEndpoint{TenantID: tenantID, KeyID: "key", URL: url, EventTypes: types})
+	e, secret, err := b.box.Create(t.Context(),
+		webhooks.NewEndpoint{TenantID: tenantID, KeyID: "key", URL: url, EventTypes: types})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ func (b *bundle) follow(t *testing.T, tenantID, cursor string) ([]string, string
 	t.Helper()
 	var told []string
 	for {
-		page, err := b.box.Events(t.Context(), tenantID, webhooks.EventFilter{}, operations.Page{Limit: 3, Cursor: cursor})
+		page, err := b.box.Events(t.Context(), tenantID, webhooks.EventFilter{},
+			operations.Page{Limit: 3, Cursor: cursor})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +76,8 @@ func TestLog_SkipsNothingThatCommitsLate(t *testing.T) {
 		t.Error(d)
 	}
 	r.await(t, 3)
-	if d := cmp.Diff(slices.Sorted(slices.Values(slices.Concat(want...))), slices.Sorted(slices.Values(r.told()))); d != "" {
+	if d := cmp.Diff(slices.Sorted(slices.Values(slices.Concat(want...))),
+		slices.Sorted(slices.Values(r.told()))); d != "" {
 		t.Error(d) // of different refunds, in any order
 	}
 	if all, _ := b.follow(t, tenant, ""); !cmp.Equal(all, slices.Concat(want...)) {
@@ -116,7 +118,8 @@ func TestLog_OfATenantDoesNotWaitForAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = held.Rollback(context.WithoutCancel(t.Context())) }()
-	for _, sql := range []string{`SELECT FROM webhook_streams WHERE tenant_id = 'acme' FOR UPDATE`, `SELECT FROM webhook_endpoints WHERE tenant_id = 'acme' FOR UPDATE`} {
+	for _, sql := range []string{`SELECT FROM webhook_streams WHERE tenant_id = 'acme' FOR UPDATE`,
+		`SELECT FROM webhook_endpoints WHERE tenant_id = 'acme' FOR UPDATE`} {
 		if _, err := held.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +129,8 @@ func TestLog_OfATenantDoesNotWaitForAnother(t *testing.T) {
 	began := time.Now()
 	b.move(t, "other", operations.StatePending, "b")
 	r.await(t, 1)
-	if took := time.Since(began); r.told()[0] != "b refund.pending" || took > 2500*time.Millisecond { // a lock is waited for 3 s
+	// a lock is waited for 3 s
+	if took := time.Since(began); r.told()[0] != "b refund.pending" || took > 2500*time.Millisecond {
 		t.Errorf("%q after %v", r.told(), took)
 	}
 	commit(t, held)
@@ -194,7 +198,8 @@ func TestLog_IsCompleteUnderConcurrency(t *testing.T) {
 			t.Errorf("%s: %d events", name, len(told))
 		}
 		for _, id := range ids {
-			if p, s := slices.Index(told, id+" refund.pending"), slices.Index(told, id+" refund.succeeded"); p < 0 || p > s {
+			if p, s := slices.Index(told, id+" refund.pending"), slices.Index(told, id+" refund.succeeded"); p < 0 ||
+				p > s {
 				t.Errorf("%s: %s pending at %d, succeeded at %d", name, id, p, s)
 			}
 		}

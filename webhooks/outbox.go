@@ -97,7 +97,8 @@ func (o *Outbox) OnEvents(b *pgx.Batch, events []operations.Event) error {
 		return nil
 	}
 	b.Queue(`
-		INSERT INTO webhook_events (tenant_id, type, operation_id, provider_refund_id, failure_code, settled_at, created_at)
+		INSERT INTO webhook_events (tenant_id, type, operation_id, provider_refund_id, failure_code, settled_at,
+			created_at)
 		SELECT k.tenant, k.type, k.operation, op.provider_refund_id, op.failure_code, op.settled_at, k.at
 		FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[]) WITH ORDINALITY
 			AS k (tenant, operation, type, at, place)

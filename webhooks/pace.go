@@ -8,9 +8,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// pace bounds how many messages a process sends in a second on average, to all endpoints together. A round that is planned is
-// sent at once, whoever else sends: nobody who has an endpoint's lease waits for his share. While something is owed no round
-// is planned.
+// pace bounds how many messages a process sends in a second on average, to all endpoints together. A round that is
+// planned is sent at once, whoever else sends: nobody who has an endpoint's lease waits for his share. While something
+// is owed no round is planned.
 type pace struct{ limit *rate.Limiter }
 
 // newPace returns a pace of so many messages per second; 0 sets no limit.

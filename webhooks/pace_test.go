@@ -23,8 +23,8 @@ func (b *bundle) queue(t *testing.T, tenantID string, events int) {
 	b.move(t, tenantID, operations.StatePending, ids...)
 }
 
-// What was sent is recorded at once, however long the process has to wait until it may send again: else its leases would run
-// out meanwhile, and others send the same. The pace holds on average.
+// What was sent is recorded at once, however long the process has to wait until it may send again: else its leases
+// would run out meanwhile, and others send the same. The pace holds on average.
 func TestPace_KeepsNobodyFromRecordingWhatWasSent(t *testing.T) {
 	t.Parallel()
 	b, r := newBundle(t), accepting(t)
@@ -58,7 +58,8 @@ func TestPace_KeepsNobodyFromRecordingWhatWasSent(t *testing.T) {
 	}
 }
 
-// A round's record may be lost with the server. What was told is told again then, and nothing else; the log is as it was.
+// A round's record may be lost with the server. What was told is told again then, and nothing else; the log is as it
+// was.
 func TestDelivery_GoesOnAfterTheServerWasLost(t *testing.T) {
 	t.Parallel()
 	server := testdb.Start(t, embedpg.Options{Durable: true})

@@ -56,9 +56,9 @@ var errLeaseLost = errors.New("the endpoint's lease was lost")
 
 // nextRound records what became of a round, and returns the next one, empty where the lease was given back.
 //
-// Its commit waits for no disk: what is lost with a server is the end of what was recorded, so that a few messages are sent
-// again, under their ids, in the order in which they were. Positions of events and leases are durable, by transactions of their
-// own.
+// Its commit waits for no disk: what is lost with a server is the end of what was recorded, so that a few messages are
+// sent again, under their ids, in the order in which they were. Positions of events and leases are durable, by
+// transactions of their own.
 func (c *Courier) nextRound(ctx context.Context, l lease, done round, goOn bool) (round, error) {
 	var disabled Reason
 	next, err := inTurn(ctx, c, pgtx.Loosely, func(tx *pgtx.Tx) (round, error) {
@@ -206,17 +206,20 @@ func record(ctx context.Context, tx pgx.Tx, l lease, r round, t target, v verdic
 	}
 	b := &pgx.Batch{}
 	if len(fresh.positions) > 0 {
-		b.Queue(`INSERT INTO webhook_deliveries (tenant_id, endpoint_id, position, operation_id, attempts, first_attempt_at,
+		b.Queue(`INSERT INTO webhook_deliveries (tenant_id, endpoint_id, position, operation_id, attempts,
+			first_attempt_at,
 				last_attempt_at, last_result, last_status, next_attempt_at)
 			SELECT $1, $2::text::uuid, r.position, r.operation, CASE WHEN r.result IS NULL THEN 0 ELSE 1 END,
-				CASE WHEN r.result IS NOT NULL THEN $9::timestamptz END, CASE WHEN r.result IS NOT NULL THEN $9::timestamptz END,
+				CASE WHEN r.result IS NOT NULL THEN $9::timestamptz END, CASE WHEN r.result IS NOT NULL
+					THEN $9::timestamptz END,
 				r.result, r.status, $9::timestamptz + r.wait
 			FROM unnest($3::bigint[], $4::text[], $5::text[], $6::int[], $7::interval[], $8::bool[])
 				AS r (position, operation, result, status, wait, delivered)
 			ON CONFLICT (tenant_id, endpoint_id, position) DO NOTHING`, fresh.args(l, t)...)
 	}
 	if len(known.positions) > 0 {
-		b.Queue(`UPDATE webhook_deliveries d SET attempts = d.attempts + 1, last_result = r.result, last_status = r.status,
+		b.Queue(`UPDATE webhook_deliveries d SET attempts = d.attempts + 1, last_result = r.result,
+			last_status = r.status,
 				last_attempt_at = $9::timestamptz, first_attempt_at = coalesce(d.first_attempt_at, $9::timestamptz),
 				next_attempt_at = $9::timestamptz + r.wait,
 				state = CASE WHEN r.delivered THEN 'delivered' WHEN r.late THEN 'given_up' ELSE 'queued' END,
@@ -225,12 +228,15 @@ func record(ctx context.Context, tx pgx.Tx, l lease, r round, t target, v verdic
 				FROM unnest($3::bigint[], $4::text[], $5::text[], $6::int[], $7::interval[], $8::bool[])
 					AS r (position, operation, result, status, wait, delivered)
 				CROSS JOIN LATERAL (SELECT q.first_attempt_at FROM webhook_deliveries q
-					WHERE q.tenant_id = $1 AND q.endpoint_id = $2::text::uuid AND q.position = r.position OFFSET 0) AS q) AS r
-			WHERE d.tenant_id = $1 AND d.endpoint_id = $2::text::uuid AND d.position = r.position AND d.state = 'queued'`,
+					WHERE q.tenant_id = $1 AND q.endpoint_id = $2::text::uuid
+						AND q.position = r.position OFFSET 0) AS q) AS r
+			WHERE d.tenant_id = $1 AND d.endpoint_id = $2::text::uuid AND d.position = r.position
+				AND d.state = 'queued'`,
 			append(known.args(l, t), v.patience())...)
 	}
 	if t.failures >= outage && v.failures == 0 {
-		b.Queue(`UPDATE webhook_deliveries SET next_attempt_at = $3 WHERE tenant_id = $1 AND endpoint_id = $2::text::uuid
+		b.Queue(`UPDATE webhook_deliveries SET next_attempt_at = $3 WHERE tenant_id = $1
+			AND endpoint_id = $2::text::uuid
 			AND state = 'queued' AND next_attempt_at > $3`, l.TenantID, l.EndpointID, t.now)
 	}
 	if b.Len() == 0 {
@@ -265,7 +271,8 @@ func (d *deliveryRows) add(m outgoing) {
 }
 
 func (d *deliveryRows) args(l lease, t target) []any {
-	return []any{l.TenantID, l.EndpointID, d.positions, d.operations, d.results, d.statuses, d.waits, d.delivered, t.now}
+	return []any{l.TenantID, l.EndpointID, d.positions, d.operations, d.results, d.statuses, d.waits,
+		d.delivered, t.now}
 }
 
 // move notes how far the endpoint is, and keeps the lease for one more round or gives it back.
@@ -273,7 +280,8 @@ func move(ctx context.Context, tx pgx.Tx, l lease, v verdict, keep bool) error {
 	_, err := tx.Exec(ctx, `UPDATE webhook_endpoints e SET position = $4, failures = $5,
 			failing_since = CASE WHEN $5 > 0 THEN coalesce(e.failing_since, clock_timestamp()) END,
 			paused_until = CASE WHEN $6::interval > '0' THEN clock_timestamp() + $6::interval ELSE e.paused_until END,
-			disabled_at = CASE WHEN $7::text IS NOT NULL THEN coalesce(e.disabled_at, clock_timestamp()) ELSE e.disabled_at END,
+			disabled_at = CASE WHEN $7::text IS NOT NULL THEN coalesce(e.disabled_at, clock_timestamp())
+				ELSE e.disabled_at END,
 			disabled_because = coalesce(e.disabled_because, $7::text),
 			lease_until = clock_timestamp() + CASE WHEN $8 THEN $9::interval ELSE '0' END,
 			due_at = coalesce((`+soonest+`), 'infinity')

@@ -53,7 +53,8 @@ func (a auditCmd) Run(ctx context.Context, c console) error {
 	if err != nil {
 		return err
 	}
-	if err := reconcile.RecordAudit(ctx, pool, report, time.Since(began)); err != nil { // a standby can be audited, and keeps no record of it
+	// a standby can be audited, and keeps no record of it
+	if err := reconcile.RecordAudit(ctx, pool, report, time.Since(began)); err != nil {
 		c.log.Warn("the audit is not kept in the database: console and metrics do not know of it", "error",
 			fault.Sentence(err))
 	}

@@ -99,7 +99,8 @@ func (b bulkCmd) end(c console, s *bulk.Summary, err error) error {
 	case err != nil:
 		return err
 	case s.Unfinished() > 0:
-		return fault.New(errors.New("unfinished"), "%s: run the same command again for those that are not done or pending", s)
+		return fault.New(errors.New("unfinished"),
+			"%s: run the same command again for those that are not done or pending", s)
 	case s.NeedHuman() > 0:
 		return fault.ErrFound
 	}

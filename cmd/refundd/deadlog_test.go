@@ -62,7 +62,8 @@ func TestA72_ServeWithADeadLog_AnswersAndStops(t *testing.T) {
 		key := succeed(t, db.URL, "keys", "create", "--tenant", "shop", "--scopes",
 			"orders:write,authorizations:write,refunds:write,read")
 		addr, admin := freeAddress(t), freeAddress(t)
-		p := startWith(t, streams, []string{"DATABASE_URL=" + db.ServiceURL}, "serve", "--addr", addr, "--admin-addr", admin,
+		p := startWith(t, streams, []string{"DATABASE_URL=" + db.ServiceURL}, "serve", "--addr", addr,
+			"--admin-addr", admin,
 			"--drain-delay", "0s")
 		eventually(t, "the service", func() bool {
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
@@ -76,7 +77,8 @@ func TestA72_ServeWithADeadLog_AnswersAndStops(t *testing.T) {
 		for i := range 8 { // 400 lines are more than a pipe holds
 			group.Go(func() {
 				for j := range 50 {
-					c.expect(t, 201, "PUT", fmt.Sprintf("/v1/orders/A-%d-%d", i, j), `{"currency":"EUR","captured_cents":5000}`)
+					c.expect(t, 201, "PUT", fmt.Sprintf("/v1/orders/A-%d-%d", i, j),
+						`{"currency":"EUR","captured_cents":5000}`)
 				}
 			})
 		}

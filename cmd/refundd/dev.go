@@ -47,7 +47,8 @@ func (d devCmd) runIn(ctx context.Context, c console, folder *dev.Folder, serves
 		return err
 	}
 	defer func() { _ = errors.Join(public.Close(), admin.Close()) }() // for the ways out that do not serve
-	owner, err := dev.OpenPostgres(ctx, folder, dev.PostgresOptions{URL: d.DatabaseURL, Really: d.Really, Logger: c.log})
+	owner, err := dev.OpenPostgres(ctx, folder,
+		dev.PostgresOptions{URL: d.DatabaseURL, Really: d.Really, Logger: c.log})
 	if err != nil {
 		return err
 	}

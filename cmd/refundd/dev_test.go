@@ -165,12 +165,14 @@ func ownerMayCreateDatabases(t *testing.T, url string) {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
 	var may bool
-	if err := conn.QueryRow(t.Context(), `SELECT rolcreatedb FROM pg_roles WHERE rolname = current_user`).Scan(&may); err != nil || !may {
+	if err := conn.QueryRow(t.Context(), `SELECT rolcreatedb FROM pg_roles
+		WHERE rolname = current_user`).Scan(&may); err != nil || !may {
 		t.Errorf("CREATEDB: %v (%v)", may, err)
 	}
 	var logins int
 	if err := conn.QueryRow(t.Context(), `SELECT count(DISTINCT usename) FROM pg_stat_activity
-		WHERE usename LIKE 'refundd_dev_%' AND pg_has_role(usename, 'refundd_service', 'USAGE')`).Scan(&logins); err != nil || logins != 1 {
+		WHERE usename LIKE 'refundd_dev_%'
+			AND pg_has_role(usename, 'refundd_service', 'USAGE')`).Scan(&logins); err != nil || logins != 1 {
 		t.Errorf("the service's sessions are of %d restricted logins (%v)", logins, err)
 	}
 }
@@ -201,7 +203,8 @@ func paste(t *testing.T, steps [][]string, again bool) {
 		if again && step[2] != "" {
 			status = step[2]
 		}
-		out, err := exec.CommandContext(t.Context(), "bash", "-c", step[3]).CombinedOutput() // #nosec G204 -- our own tour
+		// #nosec G204 -- our own tour
+		out, err := exec.CommandContext(t.Context(), "bash", "-c", step[3]).CombinedOutput()
 		if err != nil || !strings.HasPrefix(string(out), "HTTP/1.1 "+status+" ") {
 			t.Errorf("%s\nprints (%v), instead of %s:\n%s", step[3], err, status, out)
 		}
@@ -217,13 +220,15 @@ func TestDev_PrintsATourThatWorksAsPrinted(t *testing.T) {
 	old := first.printedTour(t)
 	paste(t, old, false)
 	paste(t, old, true)
-	if armed := (caller{url: *first.record.SimulatorURL}).expect(t, 200, "GET", "/_faults", ""); !strings.Contains(armed.body, `"faults":[]`) {
+	if armed := (caller{url: *first.record.SimulatorURL}).expect(t, 200, "GET",
+		"/_faults", ""); !strings.Contains(armed.body, `"faults":[]`) {
 		t.Errorf("the tour leaves a fault armed: %s", armed.body)
 	}
 	first.signal(t, syscall.SIGTERM)
 	first.wait(t, time.Minute)
 	d := awaitDev(t, startDev(t, folder, "DATABASE_URL="+db.URL), folder)
-	moved := strings.NewReplacer(first.record.URL, d.record.URL, *first.record.SimulatorURL, *d.record.SimulatorURL) // ports of tests are free ones
+	// ports of tests are free ones
+	moved := strings.NewReplacer(first.record.URL, d.record.URL, *first.record.SimulatorURL, *d.record.SimulatorURL)
 	for i := range old {
 		old[i][3] = moved.Replace(old[i][3])
 	}

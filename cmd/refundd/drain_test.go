@@ -46,7 +46,8 @@ func TestA74_AHalfClosedRefundIsAnswered_HoweverLongItTakes(t *testing.T) {
 			`{"case_id":"c","order_id":"A-1","amount_cents":5,"approved_by":"ann"}`)
 	}
 	refund := func(i int) string {
-		return s.raw(t, "POST", "/v1/refunds", fmt.Sprintf(`{"operation_id":"op-%d","order_id":"A-1","amount_cents":5}`, i))
+		return s.raw(t, "POST", "/v1/refunds",
+			fmt.Sprintf(`{"operation_id":"op-%d","order_id":"A-1","amount_cents":5}`, i))
 	}
 	if got := refund(0); !strings.HasPrefix(got, "HTTP/1.1 201 Created\r\n") ||
 		!strings.Contains(got, `"status":"processed"`) {

@@ -7,7 +7,8 @@ import (
 
 // A rate that is taken is a number of requests per second that can be kept.
 func FuzzRates(f *testing.F) {
-	for _, seed := range []string{"20", "stripe=20,simulator=0.5", "NaN", "stripe=-1", "1e309", "0x1p-2", "stripe=1,stripe=2", "5,stripe=1"} {
+	for _, seed := range []string{"20", "stripe=20,simulator=0.5", "NaN", "stripe=-1", "1e309", "0x1p-2",
+		"stripe=1,stripe=2", "5,stripe=1"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -34,7 +34,8 @@ func TestA78_AProgramOfGoRun_EndsWithIt(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Of a shell in go run's place, SIGKILL is passed on as little as SIGTERM is by go run.
-			parent := exec.CommandContext(t.Context(), "sh", "-c", `"$0" dev --addr 127.0.0.1:0 --data "$1"; true`, program,
+			parent := exec.CommandContext(t.Context(), "sh", "-c", `"$0" dev --addr 127.0.0.1:0 --data "$1"; true`,
+				program,
 				folder)
 			parent.Env = append(os.Environ(), asProgram+"=yes", "DATABASE_URL=")
 			if err := parent.Start(); err != nil {

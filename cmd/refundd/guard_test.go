@@ -46,11 +46,13 @@ func TestA73_DevAndBench_WriteIntoNobodysDatabase(t *testing.T) {
 	for db, holds := range map[*testdb.DB]string{others: "tenants of others: shop",
 		foreign: "tables of another program: invoices"} {
 		r := dev(db)
-		if r.code != exitFailed || !strings.Contains(r.stderr, holds) || !strings.Contains(r.stderr, "--really "+db.Name) {
+		if r.code != exitFailed || !strings.Contains(r.stderr, holds) ||
+			!strings.Contains(r.stderr, "--really "+db.Name) {
 			t.Errorf("dev exits %d: %s", r.code, r.stderr)
 		}
 	}
-	oneSentence(t, command(t, []string{"DATABASE_URL=" + others.URL}, "bench", "--url", "http://127.0.0.1:1"), exitFailed,
+	oneSentence(t, command(t, []string{"DATABASE_URL=" + others.URL}, "bench", "--url", "http://127.0.0.1:1"),
+		exitFailed,
 		"holds tenants of others: shop")
 	if list := succeed(t, others.URL, "tenants", "list"); strings.Contains(list, "dev") ||
 		strings.Contains(list, "bench") {
@@ -92,8 +94,9 @@ func TestA73_NoCommand_TakesAnothersSchemaForItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, sql := range map[string]string{
 		"TablesOfTheSameName": `CREATE TABLE orders (id int); CREATE TABLE tenants (id int)`,
-		"AnotherCounter":      `CREATE TABLE schema_migrations (version bigint PRIMARY KEY, dirty boolean); INSERT INTO schema_migrations VALUES (37, false)`,
-		"AnotherFramework":    `CREATE TABLE schema_migrations (version varchar PRIMARY KEY); INSERT INTO schema_migrations VALUES ('20240101')`,
+		"AnotherCounter": `CREATE TABLE schema_migrations (version bigint PRIMARY KEY,
+			dirty boolean); INSERT INTO schema_migrations VALUES (37, false)`,
+		"AnotherFramework": `CREATE TABLE schema_migrations (version varchar PRIMARY KEY); INSERT INTO schema_migrations VALUES ('20240101')`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -154,7 +157,8 @@ func TestMigrateUp_ByAPlainOwner(t *testing.T) {
 			continue
 		}
 		var limits string
-		err = conn.QueryRow(t.Context(), `SELECT concat_ws(' ', current_setting('statement_timeout'), current_setting('lock_timeout'),
+		err = conn.QueryRow(t.Context(), `SELECT concat_ws(' ', current_setting('statement_timeout'),
+			current_setting('lock_timeout'),
 			current_setting('idle_in_transaction_session_timeout'))`).Scan(&limits)
 		if err != nil || limits != "20s 10s 30s" {
 			t.Errorf("limits %q (%v)", limits, err)

@@ -35,8 +35,9 @@ func (k keysCreateCmd) Run(ctx context.Context, c console) error {
 		}
 		printSecret(c, secret, key)
 		if slices.Contains(key.Scopes, access.AuthorizationsWrite) && slices.Contains(key.Scopes, access.RefundsWrite) {
-			_, _ = fmt.Fprintln(c.stderr, "warning: this key can approve a refund and execute it: whoever holds it needs nobody's approval; "+
-				"give the approving system and the executing one a key each")
+			_, _ = fmt.Fprintln(c.stderr,
+				"warning: this key can approve a refund and execute it: whoever holds it needs nobody's approval; "+
+					"give the approving system and the executing one a key each")
 		}
 		return nil
 	})
@@ -74,7 +75,8 @@ func (k keysListCmd) Run(ctx context.Context, c console) error {
 			}
 			for _, one := range list {
 				_, _ = fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", one.KeyID, one.TenantID, one.State,
-					joinScopes(one.Scopes), stamp(&one.CreatedAt), stamp(one.ExpiresAt), stamp(one.RevokedAt), stamp(one.LastUsedAt))
+					joinScopes(one.Scopes), stamp(&one.CreatedAt), stamp(one.ExpiresAt), stamp(one.RevokedAt),
+					stamp(one.LastUsedAt))
 			}
 		}
 		return out.Flush()

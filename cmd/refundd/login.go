@@ -49,7 +49,8 @@ func (l loginCreateCmd) Run(ctx context.Context, c console, env lookup) error {
 		}
 	}
 	var has bool
-	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, l.Name).Scan(&has); err != nil {
+	if err := conn.QueryRow(ctx,
+		`SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)`, l.Name).Scan(&has); err != nil {
 		return fmt.Errorf("look up login: %w", err)
 	}
 	made := login.Password == "" && !has

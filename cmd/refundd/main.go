@@ -15,8 +15,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)                            // a second signal ends the process at once
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // else a reader of stdout or stderr that leaves ends the process
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	// else a reader of stdout or stderr that leaves ends the process
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	forgetShell()
 	os.Exit(run(followGoRun(ctx), os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }

@@ -82,7 +82,8 @@ func startWith(t testing.TB, streams *os.File, env []string, args ...string) *pr
 	}
 	p := &program{stdout: &output{}, stderr: &output{}, done: make(chan struct{})}
 	p.cmd = exec.CommandContext(context.WithoutCancel(t.Context()), self, args...)
-	p.cmd.Env = append([]string{asProgram + "=yes", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}, env...)
+	p.cmd.Env = append([]string{asProgram + "=yes", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "HOME=" +
+		os.Getenv("HOME")}, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.stdout, p.stderr
 	if streams != nil {
 		p.cmd.Stdout, p.cmd.Stderr = streams, streams

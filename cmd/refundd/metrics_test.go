@@ -25,7 +25,8 @@ func TestReference_ListsEveryMetric(t *testing.T) {
 	c, flush := newConsole(&bytes.Buffer{}, &bytes.Buffer{})
 	defer flush()
 	f := serviceFlags{RequestTimeout: time.Second, MaxQueue: 1}
-	f.SimulatorURL, f.ProviderTimeout, f.ProviderBreakerFailures, f.ProviderBreakerOpen = "http://127.0.0.1:1", time.Second, 1, time.Second
+	f.SimulatorURL, f.ProviderTimeout, f.ProviderBreakerFailures, f.ProviderBreakerOpen = "http://127.0.0.1:1",
+		time.Second, 1, time.Second
 	s, err := newService(c, testdb.New(t).Pool, f)
 	if err != nil {
 		t.Fatal(err)
@@ -37,7 +38,8 @@ func TestReference_ListsEveryMetric(t *testing.T) {
 		if m == nil {
 			continue // of Go and its process
 		}
-		labels := regexp.MustCompile(`[a-z_]+(?:=)?`).FindAllString(regexp.MustCompile(`"[^"]*"`).ReplaceAllString(m[2], ""),
+		labels := regexp.MustCompile(`[a-z_]+(?:=)?`).FindAllString(regexp.MustCompile(`"[^"]*"`).ReplaceAllString(m[2],
+			""),
 			-1)
 		for i := range labels {
 			labels[i] = strings.TrimSuffix(labels[i], "=")

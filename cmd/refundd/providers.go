@@ -91,8 +91,9 @@ func (f providerFlags) faults() []error {
 	return faults
 }
 
-// leaseFault tells why a lease makes no sense with the provider timeout, or with how long providers remember a key. One that is
-// not given is as long as it has to be. No provider that there is remembers a key for longer than the simulator.
+// leaseFault tells why a lease makes no sense with the provider timeout, or with how long providers remember a key. One
+// that is not given is as long as it has to be. No provider that there is remembers a key for longer than the
+// simulator.
 func (f providerFlags) leaseFault(providers map[string]operations.ProviderSetup) error {
 	lease := f.Lease
 	if lease == 0 {
@@ -181,7 +182,8 @@ func (a providerAccess) names() []string {
 }
 
 // newEngine makes the engine that the flags describe. Once cut ends, no call to a provider goes on.
-func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pgxpool.Pool, r prometheus.Registerer, maxQueue int, hook operations.OnEvents) (
+func (f providerFlags) newEngine(cut context.Context, log *slog.Logger, pool *pgxpool.Pool, r prometheus.Registerer,
+	maxQueue int, hook operations.OnEvents) (
 	*operations.Engine, error,
 ) {
 	providers, err := f.providers()
@@ -216,8 +218,8 @@ var followed = []operations.State{
 // given is a duration that was asked for: to the engine, zero means its own default, and it counts in milliseconds.
 func given(d time.Duration) time.Duration { return max(d, time.Nanosecond) }
 
-// interruptible ends the calls to a provider at the end of cut, as one whose outcome is unknown: what may outlast everything
-// else at a shutdown is recorded then, instead of being killed with its process.
+// interruptible ends the calls to a provider at the end of cut, as one whose outcome is unknown: what may outlast
+// everything else at a shutdown is recorded then, instead of being killed with its process.
 type interruptible struct {
 	provider operations.Provider
 	cut      context.Context

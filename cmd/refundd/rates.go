@@ -30,7 +30,8 @@ func (r *rates) UnmarshalText(text []byte) error {
 		}
 		n, err := strconv.ParseFloat(value, 64)
 		switch {
-		case err != nil, !(n >= 0 && n <= 1e6), !named && len(part) != len(text), named && name != providerStripe && name != providerSimulator:
+		case err != nil, !(n >= 0 && n <= 1e6), !named && len(part) != len(text), named && name != providerStripe &&
+			name != providerSimulator:
 			return errRate
 		case named:
 			r.each[name] = n

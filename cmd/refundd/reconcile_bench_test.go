@@ -33,7 +33,8 @@ func BenchmarkReconcile_StaleReservations(b *testing.B) {
 				b.ReportMetric(time.Since(began).Seconds(), "s/run")
 				usage, _ := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
 				b.ReportMetric(float64(usage.Maxrss)/1024, "MiB-max")
-				if want := fmt.Sprintf(`{"claimed":%d,"succeeded":%d,`, n, n); !strings.HasPrefix(p.stdout.String(), want) {
+				if want := fmt.Sprintf(`{"claimed":%d,"succeeded":%d,`, n, n); !strings.HasPrefix(p.stdout.String(),
+					want) {
 					b.Errorf("it prints %s", p.stdout)
 				}
 				web.Close()

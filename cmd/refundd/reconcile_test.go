@@ -93,7 +93,8 @@ func TestReconcile_ExitsByWhatItFound(t *testing.T) {
 // older changes an operation as the owner.
 func older(t *testing.T, db *testdb.DB, operation, change string) {
 	t.Helper()
-	if _, err := db.Owner.Exec(t.Context(), `UPDATE refund_operations SET `+change+` WHERE operation_id = $1`, operation); err != nil {
+	if _, err := db.Owner.Exec(t.Context(), `UPDATE refund_operations SET `+change+` WHERE operation_id = $1`,
+		operation); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -102,7 +103,8 @@ func TestReconcile_AtSIGTERM_FinishesWhatItHasInHand(t *testing.T) {
 	t.Parallel()
 	db, provider := testdb.New(t), simulated(t, 400*time.Millisecond)
 	reserve(t, db, 20)
-	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, "reconcile", "--simulator-url", provider.url, "--concurrency",
+	p := start(t, []string{"DATABASE_URL=" + db.ServiceURL}, "reconcile", "--simulator-url", provider.url,
+		"--concurrency",
 		"4")
 	eventually(t, "claims", func() bool { return attempted(t, db) == 4 })
 	p.signal(t, syscall.SIGTERM)
@@ -118,7 +120,8 @@ func TestReconcile_AtSIGTERM_FinishesWhatItHasInHand(t *testing.T) {
 // attempted counts the operations whose lease somebody took since they were reserved.
 func attempted(t *testing.T, db *testdb.DB) (n int) {
 	t.Helper()
-	if err := db.Owner.QueryRow(t.Context(), `SELECT count(*) FROM refund_operations WHERE attempts > 1`).Scan(&n); err != nil {
+	if err := db.Owner.QueryRow(t.Context(),
+		`SELECT count(*) FROM refund_operations WHERE attempts > 1`).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -138,7 +141,8 @@ func TestReconcile_Every_RunsUntilSIGTERM(t *testing.T) {
 	}
 	eventually(t, "the metrics", func() bool {
 		told := caller{url: "http://" + line.Admin}.call(t, "GET", "/metrics", "").body
-		return strings.Contains(told, "\n"+`refundd_provider_calls_total{call="refund",provider="simulator",result="succeeded"} 2`+"\n")
+		return strings.Contains(told,
+			"\n"+`refundd_provider_calls_total{call="refund",provider="simulator",result="succeeded"} 2`+"\n")
 	})
 	eventually(t, "three runs", func() bool { return strings.Count(p.stdout.String(), "\n") >= 3 })
 	p.signal(t, syscall.SIGTERM)
@@ -207,9 +211,11 @@ func reserve(t testing.TB, db *testdb.DB, n int) {
 	t.Helper()
 	_, err := db.Owner.Exec(t.Context(), fmt.Sprintf(`
 		INSERT INTO tenants (tenant_id) VALUES ('acme');
-		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents, provider, provider_payment_ref)
+		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents, provider,
+			provider_payment_ref)
 		SELECT 'acme', 'o-' || i, 'EUR', 1000, 100, 'simulator', 'pay-' || i FROM generate_series(1, %[1]d) i;
-		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
+		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+			currency,
 			state,
 			provider, provider_key, provider_key_expires_at, attempts, last_send_ended, created_at)
 		SELECT 'acme', 'op-' || i, encode(sha256(('{"amount_cents": 100, "order_id": "o-' || i || '"}')::bytea), 'hex'),
@@ -219,7 +225,8 @@ func reserve(t testing.TB, db *testdb.DB, n int) {
 		FROM generate_series(1, %[1]d) i;
 		INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents,
 			currency)
-		SELECT 'acme', 'op-' || i, 1, 'hold', 'merchant', 'in_transit', 100, 'EUR' FROM generate_series(1, %[1]d) i`, n))
+		SELECT 'acme', 'op-' || i, 1, 'hold', 'merchant', 'in_transit', 100, 'EUR' FROM generate_series(1, %[1]d) i`,
+		n))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,8 @@ func TestReference_ListsEveryLogEvent(t *testing.T) {
 const varying = "by what happened"
 
 // levels are what slog's methods log at.
-var levels = map[string]string{"Debug": "DEBUG", "Info": "INFO", "Warn": "WARN", "Error": "ERROR", "Log": varying, "LogAttrs": varying, "NewRecord": varying}
+var levels = map[string]string{"Debug": "DEBUG", "Info": "INFO", "Warn": "WARN", "Error": "ERROR", "Log": varying,
+	"LogAttrs": varying, "NewRecord": varying}
 
 // loggedEvents are the messages in the calls of loggers, of all that is no test.
 func loggedEvents(t *testing.T) map[string]string {
@@ -129,7 +130,8 @@ func loggedEvents(t *testing.T) map[string]string {
 	events := map[string]string{}
 	files := token.NewFileSet()
 	err := filepath.WalkDir(filepath.Join("..", ".."), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() && slices.Contains([]string{"test", "examples", ".git", ".cache", "testdata"}, d.Name()) {
+		if err != nil || d.IsDir() &&
+			slices.Contains([]string{"test", "examples", ".git", ".cache", "testdata"}, d.Name()) {
 			return cmp2(err, fs.SkipDir)
 		}
 		if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {

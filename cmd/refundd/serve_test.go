@@ -94,7 +94,8 @@ func TestServe_AnswersWhatIsInFlightAtSIGTERM(t *testing.T) {
 	s.expect(t, 201, "PUT", "/v1/orders/A-1", `{"currency":"EUR","captured_cents":5000}`)
 	s.expect(t, 201, "PUT", "/v1/authorizations/op-1",
 		`{"case_id":"c","order_id":"A-1","amount_cents":5000,"approved_by":"ann"}`)
-	if metrics := s.admin.expect(t, 200, "GET", "/metrics", ""); !strings.Contains(metrics.body, "\nrefundd_pool_max_connections 16\n") ||
+	if metrics := s.admin.expect(t, 200, "GET", "/metrics", ""); !strings.Contains(metrics.body,
+		"\nrefundd_pool_max_connections 16\n") ||
 		!strings.Contains(metrics.body, "\ngo_goroutines ") || !strings.Contains(metrics.body, "\nprocess_open_fds ") {
 		t.Errorf("metrics lack the pool, Go or the process:\n%s", metrics.body)
 	}
@@ -190,7 +191,8 @@ func TestServe_WorksInEveryExecModeThatTheURLNames(t *testing.T) {
 				u.RawQuery = query.Encode()
 			})
 			s := serve(t, db)
-			s.expect(t, 201, "PUT", "/v1/orders/A-1", `{"currency":"EUR","captured_cents":5000,"customer":{"email":"a@b.c"}}`)
+			s.expect(t, 201, "PUT", "/v1/orders/A-1",
+				`{"currency":"EUR","captured_cents":5000,"customer":{"email":"a@b.c"}}`)
 			s.expect(t, 201, "PUT", "/v1/authorizations/op-1",
 				`{"case_id":"c","order_id":"A-1","amount_cents":4000,"approved_by":"ann","metadata":{"a":"b"}}`)
 			s.expect(t, 201, "PUT", "/v1/authorizations/op-2",

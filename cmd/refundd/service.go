@@ -134,7 +134,8 @@ func newService(c console, pool *pgxpool.Pool, f serviceFlags) (*service, error)
 	if s.courier, err = f.newCourier(s.outbox, registry); err != nil {
 		return nil, err
 	}
-	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue, each(s.desk.OnEvents, s.outbox.OnEvents)); err != nil {
+	if s.engine, err = f.newEngine(cut, log, pool, registry, f.MaxQueue,
+		each(s.desk.OnEvents, s.outbox.OnEvents)); err != nil {
 		return nil, err
 	}
 	if f.ReconcileEvery > 0 {
@@ -195,10 +196,11 @@ func (s *service) partingWhileDraining(h http.Handler) http.Handler {
 	})
 }
 
-// run serves until ctx ends, and while it lingers; then it answers what is in flight for up to grace, and stops. serving is
-// called once both addresses answer. The listeners are closed in any case. Calls to providers that outlast the grace end unanswered, which is
-// recorded; reconciliation finds out what became of them.
-func (s *service) run(ctx context.Context, public, admin net.Listener, grace time.Duration, serving func() error) error {
+// run serves until ctx ends, and while it lingers; then it answers what is in flight for up to grace, and stops.
+// serving is called once both addresses answer. The listeners are closed in any case. Calls to providers that outlast
+// the grace end unanswered, which is recorded; reconciliation finds out what became of them.
+func (s *service) run(ctx context.Context, public, admin net.Listener, grace time.Duration,
+	serving func() error) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer s.traces.close()
@@ -268,8 +270,8 @@ func (s *service) reconcile(ctx context.Context) {
 	})
 }
 
-// drain says that it is not ready, and goes on serving until those who balance load have noticed: a connection that they
-// still send here is answered.
+// drain says that it is not ready, and goes on serving until those who balance load have noticed: a connection that
+// they still send here is answered.
 func (s *service) drain(alive context.Context) {
 	s.draining.Store(true)
 	if s.linger <= 0 {
@@ -353,7 +355,8 @@ func eventReaders(s *stripe.Events) map[string]api.EventReader {
 	if s == nil {
 		return nil
 	}
-	return map[string]api.EventReader{providerStripe: func(body []byte, h http.Header, now time.Time) (operations.Hint, error) {
+	return map[string]api.EventReader{providerStripe: func(body []byte, h http.Header,
+		now time.Time) (operations.Hint, error) {
 		return s.Read(body, h.Get("Stripe-Signature"), now)
 	}}
 }

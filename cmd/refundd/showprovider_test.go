@@ -36,7 +36,8 @@ func TestShow_TellsWhatTheProviderShows(t *testing.T) {
 			t.Error("show quotes the provider")
 		}
 	}
-	shows(env, "money moved: unknown", "Provider, asked now\n  simulator  not asked: it is not known where it is (--simulator-url)\n")
+	shows(env, "money moved: unknown",
+		"Provider, asked now\n  simulator  not asked: it is not known where it is (--simulator-url)\n")
 	shows(at, "  simulator  not_found: it shows no refund of this operation\n")
 	provider.expect(t, 200, "POST", "/_faults", `{"mode":"lookup_down","count":1,"message":"`+planted+`"}`)
 	shows(at, "  simulator  unknown: it gave no answer")
@@ -57,7 +58,8 @@ func TestShow_TellsWhatTheProviderShows(t *testing.T) {
 		"the provider shows no refund, and may have forgotten the key", "last lookup", "error_kind=not_found",
 		"POST /v1/refunds/op-1/resolve", "to_state=needs_attention")
 
-	payByHand(t, provider.url, `{"payment_ref":"pay-1","amount_cents":100,"currency":"EUR","metadata":{"tenant_id":"acme","operation_id":"op-1"}}`)
+	payByHand(t, provider.url,
+		`{"payment_ref":"pay-1","amount_cents":100,"currency":"EUR","metadata":{"tenant_id":"acme","operation_id":"op-1"}}`)
 	shows(at, "  simulator  succeeded\n")
 	var got struct {
 		View map[string]any `json:"provider_view"`
@@ -81,9 +83,11 @@ func TestShow_TellsWhatTheProviderShows(t *testing.T) {
 	older(t, db, "op-1", `amount_cents = 99`)
 	shows(at, "WARNING: the provider's books say otherwise: contradictory: ", " 100 EUR succeeded\n")
 	approve(t, db, "lost")
-	payByHand(t, provider.url, `{"payment_ref":"pay-1","amount_cents":70,"currency":"EUR","metadata":{"tenant_id":"acme","operation_id":"lost"}}`)
+	payByHand(t, provider.url,
+		`{"payment_ref":"pay-1","amount_cents":70,"currency":"EUR","metadata":{"tenant_id":"acme","operation_id":"lost"}}`)
 	r := command(t, at, "show", "lost")
-	if !strings.Contains(r.stdout, "approved, not executed, money moved: no\nWARNING: the provider's books say otherwise: succeeded\n") {
+	if !strings.Contains(r.stdout,
+		"approved, not executed, money moved: no\nWARNING: the provider's books say otherwise: succeeded\n") {
 		t.Errorf("of a refund that only the provider knows:\n%s", r.stdout)
 	}
 

@@ -34,7 +34,8 @@ func TestTenants_AreCreatedOnceAndListed(t *testing.T) {
 	oneSentence(t, command(t, env, "tenants", "create", "--tenant", "open"), exitFailed, "exists")
 	oneSentence(t, command(t, env, "tenants", "create", "--tenant", "Not So"), exitUsage, "a-z, 0-9 and -")
 	lines := strings.Split(succeed(t, db.OperatorURL, "tenants", "list"), "\n")
-	if len(lines) != 3 || !strings.HasPrefix(lines[1], "open    false") || !strings.HasPrefix(lines[2], "strict  true") {
+	if len(lines) != 3 || !strings.HasPrefix(lines[1], "open    false") ||
+		!strings.HasPrefix(lines[2], "strict  true") {
 		t.Errorf("tenants list prints\n%s", strings.Join(lines, "\n"))
 	}
 }
@@ -64,7 +65,8 @@ func TestKeys_LiveFromCreationToRevocation(t *testing.T) {
 	}
 
 	second := succeed(t, db.OperatorURL, "keys", "rotate", who.KeyID, "--grace", "1h")
-	if heir := authenticate(t, db, second); heir.TenantID != "shop" || len(heir.Scopes) != 2 || heir.KeyID == who.KeyID {
+	if heir := authenticate(t, db, second); heir.TenantID != "shop" || len(heir.Scopes) != 2 ||
+		heir.KeyID == who.KeyID {
 		t.Errorf("the rotated key is of %+v", heir)
 	}
 	authenticate(t, db, first) // within its grace
@@ -123,14 +125,17 @@ func books(t *testing.T) *testdb.DB {
 		INSERT INTO tenants (tenant_id) VALUES ('shop'), ('other');
 		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents) VALUES
 			('shop', 'A-1001', 'USD', 10000, 4999), ('other', 'A-1001', 'USD', 10000, 0);
-		INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by,
+		INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency,
+			approved_by,
 			reason, expires_at) VALUES
 			('shop', 'op-done', 'c-1', 'A-1001', 4999, 'USD', 'ann', E'red\x1b[31m', NULL),
 			('shop', 'op-both', 'c-2', 'A-1001', 100, 'USD', 'ann', NULL, now() - interval '1 hour'),
 			('other', 'op-both', 'c-3', 'A-1001', 100, 'USD', 'bob', NULL, NULL);
-		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency,
+		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+			currency,
 			state, created_at, settled_at) VALUES
-			('shop', 'op-done', '7e15038037248f2d875a940c35361ea1827868c8eb1f6ee87b1ebb3a4e7991ea', gen_random_uuid(), 'A-1001',
+			('shop', 'op-done', '7e15038037248f2d875a940c35361ea1827868c8eb1f6ee87b1ebb3a4e7991ea', gen_random_uuid(),
+				'A-1001',
 				4999, 'USD', 'succeeded',
 			 '2026-01-02 03:04:05.6+02', '2026-01-02 03:04:05.6+02');
 		INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents,
@@ -167,7 +172,8 @@ func TestShow_TellsAllOfOneOperation(t *testing.T) {
 	oneSentence(t, command(t, env, "show", "op-none"), exitFailed, "neither approved nor refunded")
 	oneSentence(t, command(t, env, "show", "op-done", "--tenant", "other"), exitFailed, "neither approved nor refunded")
 	oneSentence(t, command(t, env, "show", "op-both"), exitUsage, "several tenants (other, shop): add --tenant")
-	if open := succeed(t, db.ServiceURL, "show", "op-both", "--tenant", "other"); !strings.Contains(open, "approved, not executed, money moved: no") {
+	if open := succeed(t, db.ServiceURL, "show", "op-both", "--tenant", "other"); !strings.Contains(open,
+		"approved, not executed, money moved: no") {
 		t.Errorf("show of an approval:\n%s", open)
 	}
 	if late := succeed(t, db.ServiceURL, "show", "op-both", "--tenant", "shop"); !strings.Contains(late, "expired") ||
@@ -204,7 +210,8 @@ func TestAudit_ExitsThreeWhenTheBooksLie(t *testing.T) {
 	if got := succeed(t, db.ServiceURL, "audit"); got != "1 operations, 1 transfers, 2 orders: the books balance" {
 		t.Errorf("audit prints %q", got)
 	}
-	if _, err := db.Owner.Exec(t.Context(), `UPDATE orders SET refunded_cents = 7 WHERE tenant_id = 'other'`); err != nil {
+	if _, err := db.Owner.Exec(t.Context(), `UPDATE orders SET refunded_cents = 7
+		WHERE tenant_id = 'other'`); err != nil {
 		t.Fatal(err)
 	}
 	env := []string{"DATABASE_URL=" + db.ServiceURL}
@@ -218,7 +225,8 @@ func TestAudit_ExitsThreeWhenTheBooksLie(t *testing.T) {
 		Lies     []map[string]string `json:"lies"`
 	}
 	lies = command(t, env, "audit", "--json")
-	if err := json.Unmarshal([]byte(lies.stdout), &report); err != nil || lies.code != exitFound || report.LieCount != 1 ||
+	if err := json.Unmarshal([]byte(lies.stdout), &report); err != nil || lies.code != exitFound ||
+		report.LieCount != 1 ||
 		report.Lies[0]["tenant_id"] != "other" {
 		t.Errorf("audit --json of a lie: %+v (%v)", lies, err)
 	}

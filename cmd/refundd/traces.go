@@ -20,8 +20,8 @@ import (
 	"refundd/internal/spans"
 )
 
-// traceFlags are shared by all that draws spans. What else OpenTelemetry's own variables say (headers, certificates, sampling,
-// queues) its library reads by itself.
+// traceFlags are shared by all that draws spans. What else OpenTelemetry's own variables say (headers, certificates,
+// sampling, queues) its library reads by itself.
 type traceFlags struct {
 	OTLPEndpoint string `name:"otlp-endpoint" placeholder:"URL" help:"Collector of traces (OTLP over HTTP, such as http://127.0.0.1:4318); without it, or OTEL_EXPORTER_OTLP_ENDPOINT, nothing is traced."`
 }
@@ -41,7 +41,8 @@ func (f traceFlags) collector() (*url.URL, error) {
 	return u.JoinPath("v1", "traces"), nil
 }
 
-// Limits of what a collector that does not answer can cost: memory for this many spans, and this long at the end of a process.
+// Limits of what a collector that does not answer can cost: memory for this many spans, and this long at the end of a
+// process.
 const (
 	spansQueued  = 4096
 	exportLimit  = 5 * time.Second
@@ -83,12 +84,14 @@ func newTraces(p sdktrace.SpanProcessor) traces {
 	limits := sdktrace.NewSpanLimits()
 	limits.LinkCountLimit = -1
 	own, err := resource.New(context.Background(), resource.WithTelemetrySDK(),
-		resource.WithAttributes(attribute.String("service.name", "refundd"), attribute.String("service.version", thisBuild().version)),
+		resource.WithAttributes(attribute.String("service.name", "refundd"),
+			attribute.String("service.version", thisBuild().version)),
 		resource.WithFromEnv())
 	if err != nil { // what the environment says is wrong: the rest is right
 		own = resource.NewSchemaless(attribute.String("service.name", "refundd"))
 	}
-	return traces{sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(p), sdktrace.WithRawSpanLimits(limits), sdktrace.WithResource(own))}
+	return traces{sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(p), sdktrace.WithRawSpanLimits(limits),
+		sdktrace.WithResource(own))}
 }
 
 // tracer is nil where nothing is traced.

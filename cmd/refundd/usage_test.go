@@ -74,7 +74,8 @@ func TestRun_RefusesWrongUseInOneSentence(t *testing.T) {
 			"not a valid Postgres URL"},
 		{"bad duration", []string{nowhere}, []string{"serve", "--request-timeout", "soon"}, "--request-timeout"},
 		{"zero duration", []string{nowhere}, []string{"serve", "--request-timeout", "0s"}, "--request-timeout must be"},
-		{"bad number in the environment", []string{nowhere, "REFUNDD_MAX_QUEUE=many"}, []string{"serve"}, "--max-queue"},
+		{"bad number in the environment", []string{nowhere, "REFUNDD_MAX_QUEUE=many"}, []string{"serve"},
+			"--max-queue"},
 		{"queue of nothing", []string{nowhere}, []string{"serve", "--max-queue", "0"}, "--max-queue must be"},
 		{"negative rate", []string{nowhere, "REFUNDD_RATE_LIMIT=-1"}, []string{"serve"}, "--rate-limit must not"},
 		{"no time for a provider", []string{nowhere}, []string{"serve", "--provider-timeout", "0s"},
@@ -83,13 +84,15 @@ func TestRun_RefusesWrongUseInOneSentence(t *testing.T) {
 			"--lease must be at least 30s, to leave time to look"},
 		{"a lease with no time to look up", []string{nowhere}, []string{"serve", "--lease", "19999ms"},
 			"--lease must be at least 20s"},
-		{"a lease of less than nothing", []string{nowhere}, []string{"dev", "--lease=-1s"}, "--lease must be at least 20s"},
+		{"a lease of less than nothing", []string{nowhere}, []string{"dev", "--lease=-1s"},
+			"--lease must be at least 20s"},
 		{"a lease that outlasts the key", []string{nowhere}, []string{"serve", "--simulator-url", "http://127.0.0.1:1",
 			"--lease", "24h"}, "remembers a key for 24h0m0s, which leaves 23h58m50s for a lease"},
 		{"a lease that outlasts any key", []string{nowhere}, []string{"serve", "--lease", "25h"},
 			"remembers a key for 24h0m0s"},
-		{"a timeout that outlasts the key", []string{nowhere}, []string{"reconcile", "--simulator-url", "http://127.0.0.1:1",
-			"--provider-timeout", "12h"}, "--provider-timeout and --lease must be shorter"},
+		{"a timeout that outlasts the key", []string{nowhere},
+			[]string{"reconcile", "--simulator-url", "http://127.0.0.1:1",
+				"--provider-timeout", "12h"}, "--provider-timeout and --lease must be shorter"},
 		{"a breaker that never closes", []string{nowhere}, []string{"serve", "--provider-breaker-failures", "0"},
 			"--provider-breaker-failures must be at least 1"},
 		{"a breaker that never rests", []string{nowhere}, []string{"serve", "--provider-breaker-open", "0s"},
@@ -99,17 +102,22 @@ func TestRun_RefusesWrongUseInOneSentence(t *testing.T) {
 		{"back-offs that shrink", []string{nowhere}, []string{"serve", "--backoff-min", "2h"},
 			"--backoff-max must not be less than --backoff-min"},
 		{"a simulator that is nowhere", []string{nowhere},
-			[]string{"serve", "--simulator-url", "https://u:" + planted + "@h"}, "--simulator-url must be a URL such as"},
+			[]string{"serve", "--simulator-url", "https://u:" + planted + "@h"},
+			"--simulator-url must be a URL such as"},
 		{"a period too short", []string{nowhere}, []string{"serve", "--reconcile-every", "1ms"},
 			"--reconcile-every must be 0 or at least 100ms"},
 		{"reconciliation by nobody", []string{nowhere}, []string{"reconcile", "--concurrency", "0"},
 			"--concurrency must be at least 1"},
 		{"reconciliation too often", []string{nowhere}, []string{"reconcile", "--every", "1ms"},
 			"--every must be at least 100ms"},
-		{"a dry run for ever", []string{nowhere}, []string{"reconcile", "--dry-run", "--every", "1m"}, "leave out --every"},
-		{"a rate of nothing", []string{nowhere}, []string{"reconcile", "--rate", "NaN"}, "--rate takes a number from 0"},
-		{"a rate of nobody", []string{nowhere}, []string{"reconcile", "--rate", "paypal=3"}, "--rate takes a number from 0"},
-		{"two rates for all", []string{nowhere}, []string{"reconcile", "--rate", "3,4"}, "--rate takes a number from 0"},
+		{"a dry run for ever", []string{nowhere}, []string{"reconcile", "--dry-run", "--every", "1m"},
+			"leave out --every"},
+		{"a rate of nothing", []string{nowhere}, []string{"reconcile", "--rate", "NaN"},
+			"--rate takes a number from 0"},
+		{"a rate of nobody", []string{nowhere}, []string{"reconcile", "--rate", "paypal=3"},
+			"--rate takes a number from 0"},
+		{"two rates for all", []string{nowhere}, []string{"reconcile", "--rate", "3,4"},
+			"--rate takes a number from 0"},
 		{"reconciliation with a bad lease", []string{nowhere}, []string{"reconcile", "--lease", "1s"},
 			"--lease must be at least 20s"},
 		{"reconciliation of no database", nil, []string{"reconcile"}, "DATABASE_URL is not set"},
@@ -150,7 +158,8 @@ func TestRun_SaysWhyPostgresCannotBeUsed(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
-			oneSentence(t, command(t, []string{"DATABASE_URL=" + test.url}, "serve", "--addr", "127.0.0.1:0"), exitFailed,
+			oneSentence(t, command(t, []string{"DATABASE_URL=" + test.url}, "serve", "--addr", "127.0.0.1:0"),
+				exitFailed,
 				test.says)
 			if took := time.Since(began); took > 12*time.Second {
 				t.Errorf("it took %v to say so", took)
@@ -202,7 +211,8 @@ func TestServe_RefusesAPortInUse(t *testing.T) {
 func TestServe_AcceptsANewerSchema(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
-	if _, err := db.Owner.Exec(t.Context(), `UPDATE schema_migrations SET version = $1`, migrations.Latest()+7); err != nil {
+	if _, err := db.Owner.Exec(t.Context(), `UPDATE schema_migrations SET version = $1`,
+		migrations.Latest()+7); err != nil {
 		t.Fatal(err)
 	}
 	succeed(t, db.ServiceURL, "audit")

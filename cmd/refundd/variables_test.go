@@ -8,7 +8,8 @@ import (
 
 func TestVariables_ThatNothingReads_AreNamedOnce(t *testing.T) {
 	t.Parallel()
-	p := start(t, []string{"REFUNDD_RATE_LIMT=5", "REFUNDD_COLOUR=red", "REFUNDD_MAX_QUEUE=7", "REFUNDD_PORT_8080_TCP=x"},
+	p := start(t, []string{"REFUNDD_RATE_LIMT=5", "REFUNDD_COLOUR=red", "REFUNDD_MAX_QUEUE=7",
+		"REFUNDD_PORT_8080_TCP=x"},
 		"version")
 	if code := p.wait(t, time.Minute); code != 0 {
 		t.Errorf("exits %d", code)

@@ -32,7 +32,8 @@ func (f webhookFlags) newOutbox(log *slog.Logger, pool *pgxpool.Pool) (*webhooks
 
 // newCourier makes what delivers, or nil where others do.
 func (f webhookFlags) newCourier(outbox *webhooks.Outbox, r prometheus.Registerer) (*webhooks.Courier, error) {
-	courier, err := webhooks.NewCourier(webhooks.CourierConfig{Outbox: outbox, Body: api.WebhookBody, Rate: f.WebhookRate, Registerer: r})
+	courier, err := webhooks.NewCourier(webhooks.CourierConfig{Outbox: outbox, Body: api.WebhookBody,
+		Rate: f.WebhookRate, Registerer: r})
 	if err != nil {
 		return nil, fmt.Errorf("make webhooks: %w", err)
 	}

@@ -40,18 +40,20 @@ func main() {
 	}
 }
 
-// refundCase executes the one refund that was approved in the case. The client looks the operation up where an answer was lost,
-// and sends the same operation again only where that is of use.
+// refundCase executes the one refund that was approved in the case. The client looks the operation up where an answer
+// was lost, and sends the same operation again only where that is of use.
 func refundCase(ctx context.Context, refunds *client.Client, caseID string) answer {
 	approved, err := refunds.FindAuthorizations(ctx, caseID)
 	if err != nil {
 		return refused(err)
 	}
 	if approved.Count != 1 { // none, or several: a person says which one is meant; never guess
-		return answer{Status: "refused", MoneyMoved: client.MoneyMovedUnknown, NextAction: "ask_for_identifier", Code: "ambiguous_case"}
+		return answer{Status: "refused", MoneyMoved: client.MoneyMovedUnknown, NextAction: "ask_for_identifier",
+			Code: "ambiguous_case"}
 	}
 	a := approved.Data[0]
-	receipt, err := refunds.Refund(ctx, client.RefundRequest{OperationID: a.OperationID, OrderID: a.OrderID, AmountCents: a.AmountCents})
+	receipt, err := refunds.Refund(ctx,
+		client.RefundRequest{OperationID: a.OperationID, OrderID: a.OrderID, AmountCents: a.AmountCents})
 	if err != nil {
 		return refused(err)
 	}

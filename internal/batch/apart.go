@@ -1,8 +1,8 @@
 package batch
 
-// Apart does work in company. Where run fails in a way that one piece of the work may have spoilt for the others, each half
-// is done for itself, and so on, so that in the end the piece alone fails: its own result has the error. There are at most
-// tries further runs; what is left then fails as a whole.
+// Apart does work in company. Where run fails in a way that one piece of the work may have spoilt for the others, each
+// half is done for itself, and so on, so that in the end the piece alone fails: its own result has the error. There are
+// at most tries further runs; what is left then fails as a whole.
 func Apart[In, Out any](
 	work []In, tries int, spoilt func(error) bool, run func(work []In) ([]Result[Out], error),
 ) []Result[Out] {

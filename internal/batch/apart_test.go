@@ -29,17 +29,18 @@ func TestApart_OnePieceSpoilsNoOther_InABoundedNumberOfRuns(t *testing.T) {
 				work[i] = i
 			}
 			runs := 0
-			results := Apart(work, 32, func(err error) bool { return errors.Is(err, errBad) }, func(work []int) ([]Result[string], error) {
-				runs++
-				results := make([]Result[string], len(work))
-				for i, w := range work {
-					if slices.Contains(c.bad, w) {
-						return nil, c.fault
+			results := Apart(work, 32, func(err error) bool { return errors.Is(err, errBad) },
+				func(work []int) ([]Result[string], error) {
+					runs++
+					results := make([]Result[string], len(work))
+					for i, w := range work {
+						if slices.Contains(c.bad, w) {
+							return nil, c.fault
+						}
+						results[i].Out = fmt.Sprint(w)
 					}
-					results[i].Out = fmt.Sprint(w)
-				}
-				return results, nil
-			})
+					return results, nil
+				})
 			fails := 0
 			for i, r := range results {
 				switch {
@@ -50,7 +51,8 @@ func TestApart_OnePieceSpoilsNoOther_InABoundedNumberOfRuns(t *testing.T) {
 				}
 			}
 			if len(results) != len(work) || fails != c.fails || runs > c.runs {
-				t.Errorf("%d results, %d failures in %d runs, want %d in at most %d", len(results), fails, runs, c.fails, c.runs)
+				t.Errorf("%d results, %d failures in %d runs, want %d in at most %d", len(results), fails, runs,
+					c.fails, c.runs)
 			}
 		})
 	}

@@ -1,11 +1,11 @@
 // Package batch lets those who call at the same time share one piece of work, as a database's group commit does.
 //
-// Who finds nobody at work leads: its own goroutine runs the work at once, for itself alone. Who arrives meanwhile waits,
-// and when the work is done one of those leads the next batch, of all of them. The package starts no goroutine: once its
-// callers have returned, nothing of it is left to stop.
+// Who finds nobody at work leads: its own goroutine runs the work at once, for itself alone. Who arrives meanwhile
+// waits, and when the work is done one of those leads the next batch, of all of them. The package starts no goroutine:
+// once its callers have returned, nothing of it is left to stop.
 //
-// Work comes in lanes. One lane is never in two batches at once, and keeps its order. Lanes have owners, and owners take
-// turns, so that neither a busy lane nor a busy owner makes the others wait for more than their share.
+// Work comes in lanes. One lane is never in two batches at once, and keeps its order. Lanes have owners, and owners
+// take turns, so that neither a busy lane nor a busy owner makes the others wait for more than their share.
 package batch
 
 import (
@@ -60,8 +60,8 @@ type Group[In, Out any] struct {
 	forming bool
 }
 
-// New makes a group whose batches run does: for each piece of work it returns one result, in the same order. Its context
-// ends once all of the batch's callers have left.
+// New makes a group whose batches run does: for each piece of work it returns one result, in the same order. Its
+// context ends once all of the batch's callers have left.
 func New[In, Out any](limits Limits, run func(ctx context.Context, work []In) []Result[Out]) *Group[In, Out] {
 	if limits.Beside == 0 {
 		limits.Beside = limits.Size + 1
@@ -72,9 +72,9 @@ func New[In, Out any](limits Limits, run func(ctx context.Context, work []In) []
 	}
 }
 
-// Do has the work done, in company of what else waits, and returns its result; ErrOverloaded at once where it would wait for
-// too long; or the context's error. Who leads a batch stays until it is done, unless the others have left as well; who
-// leaves a batch that is running does not learn what became of the work.
+// Do has the work done, in company of what else waits, and returns its result; ErrOverloaded at once where it would
+// wait for too long; or the context's error. Who leads a batch stays until it is done, unless the others have left as
+// well; who leaves a batch that is running does not learn what became of the work.
 func (g *Group[In, Out]) Do(ctx context.Context, where Lane, work In) (Out, error) {
 	c, leads, err := g.join(ctx, where, work)
 	for err == nil && (!leads || !g.lead(c)) {
@@ -111,8 +111,8 @@ func (g *Group[In, Out]) wait(c *call[In, Out]) (leads bool, err error) {
 	return false, nil
 }
 
-// lead runs a batch in the caller's goroutine, and reports whether the caller's own work was in it: another leader may have
-// taken that meanwhile.
+// lead runs a batch in the caller's goroutine, and reports whether the caller's own work was in it: another leader may
+// have taken that meanwhile.
 func (g *Group[In, Out]) lead(c *call[In, Out]) bool {
 	b := g.form(c)
 	if b == nil {

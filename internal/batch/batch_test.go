@@ -66,7 +66,8 @@ func (b *bench) end(t *testing.T, want ...[]string) {
 		t.Errorf("batches (-want +got):\n%s", diff)
 	}
 	if b.waiting+b.running+b.overdue+len(b.lanes)+len(b.owners)+len(b.turns) != 0 || b.forming {
-		t.Errorf("left behind: %d waiting, %d running, %d lanes, %d owners", b.waiting, b.running, len(b.lanes), len(b.owners))
+		t.Errorf("left behind: %d waiting, %d running, %d lanes, %d owners", b.waiting, b.running, len(b.lanes),
+			len(b.owners))
 	}
 }
 
@@ -302,7 +303,8 @@ func TestGroup_LanesKeepTheirOrderAndNeverOverlap(t *testing.T) {
 		limits := Limits{
 			Size: rapid.IntRange(1, 20).Draw(rt, "size"), AtOnce: rapid.IntRange(1, 3).Draw(rt, "at once"),
 			PerOwner: rapid.IntRange(0, 2).Draw(rt, "per owner"), Beside: rapid.IntRange(0, 3).Draw(rt, "beside"),
-			Alone: rapid.Bool().Draw(rt, "alone"), Patience: time.Duration(rapid.IntRange(0, 2).Draw(rt, "patience")) * took / 3,
+			Alone: rapid.Bool().Draw(rt, "alone"), Patience: time.Duration(rapid.IntRange(0, 2).Draw(rt,
+				"patience")) * took / 3,
 		}
 		synctest.Test(t, func(t *testing.T) { hold(t, lanes, impatient, limits) })
 	})
@@ -367,6 +369,7 @@ func hold(t *testing.T, lanes, impatient []int, limits Limits) {
 		}
 	}
 	if total+left < len(lanes) || total > len(lanes) || g.waiting+g.running+g.overdue+len(g.lanes)+len(g.owners) != 0 {
-		t.Errorf("ran %d of %d, %d left; %d waiting, %d running, %d lanes", total, len(lanes), left, g.waiting, g.running, len(g.lanes))
+		t.Errorf("ran %d of %d, %d left; %d waiting, %d running, %d lanes", total, len(lanes), left, g.waiting,
+			g.running, len(g.lanes))
 	}
 }

@@ -82,7 +82,8 @@ func (g *Group[In, Out]) join(ctx context.Context, where Lane, work In) (*call[I
 	return c, false, nil
 }
 
-// full reports whether an owner has no place in the queue. While it is full, those who have less than their share still do.
+// full reports whether an owner has no place in the queue. While it is full, those who have less than their share still
+// do.
 func (g *Group[In, Out]) full(o *owner[In, Out]) bool {
 	limit := g.limits.Queue
 	if limit == 0 || g.waiting < limit {
@@ -114,8 +115,8 @@ func (c *call[In, Out]) expectedWait(o *owner[In, Out], l *lane[In, Out]) (d tim
 	return d
 }
 
-// appoint makes the next caller the leader of another batch, where there may be one: nobody is at work, or more waits than
-// is to be left to those who are.
+// appoint makes the next caller the leader of another batch, where there may be one: nobody is at work, or more waits
+// than is to be left to those who are.
 func (g *Group[In, Out]) appoint() *call[In, Out] {
 	alone := g.running == g.overdue
 	atOnce := g.limits.AtOnce + min(g.overdue, g.limits.AtOnce)

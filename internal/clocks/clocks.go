@@ -1,5 +1,6 @@
-// Package clocks asks both clocks of a process at once. The monotonic clock stands still while a machine is suspended, and the
-// wall clock is set back and forth: what must have happened by a moment is too late once either of them has passed it.
+// Package clocks asks both clocks of a process at once. The monotonic clock stands still while a machine is suspended,
+// and the wall clock is set back and forth: what must have happened by a moment is too late once either of them has
+// passed it.
 package clocks
 
 import "time"

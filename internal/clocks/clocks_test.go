@@ -40,7 +40,8 @@ func TestEarliest_IsTheEarlierByEachClock(t *testing.T) {
 	if got := clocks.Earliest(stepped, now); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := now.Add(time.Minute); got.Monotonic.Sub(now.Monotonic) != time.Minute || got.Wall.Sub(now.Wall) != time.Minute {
+	if got := now.Add(time.Minute); got.Monotonic.Sub(now.Monotonic) != time.Minute ||
+		got.Wall.Sub(now.Wall) != time.Minute {
 		t.Errorf("a minute later is %+v after %+v", got, now)
 	}
 }

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// wallClock names a file that tells by how much this process's wall clock is ahead, as a duration. Nothing in Linux sets the
-// wall clock of one process, and a test that suspends its machine would suspend itself.
+// wallClock names a file that tells by how much this process's wall clock is ahead, as a duration. Nothing in Linux
+// sets the wall clock of one process, and a test that suspends its machine would suspend itself.
 var wallClock = os.Getenv("REFUNDD_WALL_CLOCK")
 
-// wall is the reading of the wall clock that was taken with t. It panics at what it does not understand: a test that moves
-// nothing proves nothing.
+// wall is the reading of the wall clock that was taken with t. It panics at what it does not understand: a test that
+// moves nothing proves nothing.
 func wall(t time.Time) time.Time {
 	if wallClock == "" {
 		return t.Round(0)

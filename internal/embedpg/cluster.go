@@ -143,10 +143,12 @@ func (s *Server) launch(port int) (*process, error) {
 	cmd := s.command(context.Background(), "postgres", port, append([]string{"-D", s.home.data()}, args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	if s.install.docker() {
-		if err := os.WriteFile(filepath.Join(s.home.place, "container"), []byte(s.home.containerName()), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(s.home.place, "container"),
+			[]byte(s.home.containerName()), 0o600); err != nil {
 			return nil, err
 		}
-	} else if err := os.Remove(filepath.Join(s.home.place, "container")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	} else if err := os.Remove(filepath.Join(s.home.place, "container")); err != nil &&
+		!errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("write data folder: %w", err)
 	}
 	// An immediate shutdown: bounded, and safe for the data.
@@ -222,7 +224,8 @@ func (s *Server) dockerCommand(ctx context.Context, program string, port int, ar
 		"run", "--rm", "--name", h.containerName(), "--user", id, "--shm-size", "256m",
 		"--volume", h.place + ":" + h.place, "--entrypoint", program,
 	}
-	if passwd := filepath.Join(h.place, "passwd"); os.WriteFile(passwd, []byte("refundd:x:"+id+"::/:/bin/sh\n"), 0o644) == nil {
+	if passwd := filepath.Join(h.place, "passwd"); os.WriteFile(passwd,
+		[]byte("refundd:x:"+id+"::/:/bin/sh\n"), 0o644) == nil {
 		docker = append(docker, "--volume", passwd+":/etc/passwd:ro") // initdb wants a name for its user
 	}
 	if port != 0 {

@@ -126,7 +126,8 @@ func (h *home) findPlace() error {
 			return fmt.Errorf("read data folder: %w", err)
 		}
 		if _, err := os.Stat(target); err != nil {
-			return fmt.Errorf("the cluster that %s links to is gone: put it back, or remove the link to begin anew: %w", link,
+			return fmt.Errorf("the cluster that %s links to is gone: put it back, or remove the link to begin anew: %w",
+				link,
 				err)
 		}
 		h.place = filepath.Dir(target)

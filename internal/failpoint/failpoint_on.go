@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// armed is what REFUNDD_FAILPOINT says: name[:n[:act]]: at the n-th arrival (the first, unless told) at the place of that name the process
-// acts upon itself. The acts are kill (SIGKILL, unless told), stop (SIGSTOP; a SIGCONT lets it go on) and wait=path (this
-// arrival and the later ones wait until there is a file of that name, so that one kill finds many of them here). Each act is
-// told on stderr.
+// armed is what REFUNDD_FAILPOINT says: name[:n[:act]]: at the n-th arrival (the first, unless told) at the place of
+// that name the process acts upon itself. The acts are kill (SIGKILL, unless told), stop (SIGSTOP; a SIGCONT lets it go
+// on) and wait=path (this arrival and the later ones wait until there is a file of that name, so that one kill finds
+// many of them here). Each act is told on stderr.
 var armed = readFailpoint(os.Getenv("REFUNDD_FAILPOINT"))
 
 type armedFailpoint struct {

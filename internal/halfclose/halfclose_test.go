@@ -75,7 +75,8 @@ func dial(t *testing.T, w work) *net.TCPConn {
 }
 
 func post(path, body string, headers ...string) string {
-	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s\r\n%s", path, len(body), strings.Join(headers, ""), body)
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n%s\r\n%s", path, len(body),
+		strings.Join(headers, ""), body)
 }
 
 // answers reads every answer up to the connection's end.
@@ -106,15 +107,17 @@ func TestA74_AClientThatHalfClosesGetsItsAnswer(t *testing.T) {
 		"AtOnce":        {post("/0s", "a"), "HTTP/1.1 200 done a"},
 		"Soon":          {post("/20ms", "a"), "HTTP/1.1 200 done a"},
 		"BetweenProbes": {post("/400ms", "a"), "HTTP/1.1 200 done a"},
-		"PastReads":     {post("/1500ms", "a"), "HTTP/1.1 200 done a"}, // longer than the deadline for reading a request
-		"WithoutBody":   {"GET /100ms HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 done "},
-		"OldProtocol":   {"GET /100ms HTTP/1.0\r\n\r\n", "HTTP/1.0 200 done "},
-		"Two":           {post("/100ms", "a") + post("/200ms", "b"), "HTTP/1.1 200 done a, HTTP/1.1 200 done b"},
-		"Chunked":       {"POST /100ms HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", "HTTP/1.1 200 done a"},
-		"Expecting":     {post("/100ms", "a", "Expect: 100-continue\r\n"), "HTTP/1.1 100 , HTTP/1.1 200 done a"},
-		"Unfinished":    {"POST /0s HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na", "HTTP/1.1 400 truncated\n"},
-		"Nonsense":      {"\r\nhello\r\n\r\n", "HTTP/1.1 400 400 Bad Request"},
-		"Nothing":       {"", ""},
+		// longer than the deadline for reading a request
+		"PastReads":   {post("/1500ms", "a"), "HTTP/1.1 200 done a"},
+		"WithoutBody": {"GET /100ms HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 done "},
+		"OldProtocol": {"GET /100ms HTTP/1.0\r\n\r\n", "HTTP/1.0 200 done "},
+		"Two":         {post("/100ms", "a") + post("/200ms", "b"), "HTTP/1.1 200 done a, HTTP/1.1 200 done b"},
+		"Chunked": {"POST /100ms HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+			"HTTP/1.1 200 done a"},
+		"Expecting":  {post("/100ms", "a", "Expect: 100-continue\r\n"), "HTTP/1.1 100 , HTTP/1.1 200 done a"},
+		"Unfinished": {"POST /0s HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\na", "HTTP/1.1 400 truncated\n"},
+		"Nonsense":   {"\r\nhello\r\n\r\n", "HTTP/1.1 400 400 Bad Request"},
+		"Nothing":    {"", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

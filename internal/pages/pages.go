@@ -51,7 +51,8 @@ func Cut[T any](rows []T, limit int, cursor func(T) string) ([]T, string) {
 // CursorOf is the cursor behind the row of that id, a UUID.
 func CursorOf(id string) string { return base64.RawURLEncoding.EncodeToString([]byte(id)) }
 
-// IDOf reads a cursor back, and reports whether CursorOf made it: base64 passes over line ends, and an id has other spellings.
+// IDOf reads a cursor back, and reports whether CursorOf made it: base64 passes over line ends, and an id has other
+// spellings.
 func IDOf(cursor string) (id string, ok bool) {
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil {

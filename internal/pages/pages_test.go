@@ -43,7 +43,8 @@ func TestIDOf_TakesOnlyWhatCursorOfMade(t *testing.T) {
 	}
 	text := base64.RawURLEncoding.EncodeToString
 	for _, bad := range []string{
-		"", "x", id, CursorOf(id) + "\n", CursorOf(strings.ToUpper(id)), text([]byte("urn:uuid:" + id)), text([]byte("{" + id + "}")),
+		"", "x", id, CursorOf(id) +
+			"\n", CursorOf(strings.ToUpper(id)), text([]byte("urn:uuid:" + id)), text([]byte("{" + id + "}")),
 		text([]byte(strings.ReplaceAll(id, "-", ""))), text([]byte(id + " ")),
 	} {
 		if got, ok := IDOf(bad); ok {

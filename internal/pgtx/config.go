@@ -11,8 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// Config is a pool's configuration for a database URL. Of several hosts it takes the one that can be written to, whatever
-// target_session_attrs says. A pool that was configured otherwise does not hear what Postgres remarks on a COMMIT.
+// Config is a pool's configuration for a database URL. Of several hosts it takes the one that can be written to,
+// whatever target_session_attrs says. A pool that was configured otherwise does not hear what Postgres remarks on a
+// COMMIT.
 func Config(url string) (*pgxpool.Config, error) {
 	config, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -53,8 +54,8 @@ func validatePrimary(ctx context.Context, conn *pgconn.PgConn) error {
 	return nil
 }
 
-// noteUnreplicated hears the warning of a COMMIT that was told to stop waiting for its standbys. Its own words are in the
-// server's language, and its code is that of any warning.
+// noteUnreplicated hears the warning of a COMMIT that was told to stop waiting for its standbys. Its own words are in
+// the server's language, and its code is that of any warning.
 func noteUnreplicated(conn *pgconn.PgConn, n *pgconn.Notice) {
 	if n.Routine != "SyncRepWaitForLSN" {
 		return

@@ -26,9 +26,9 @@ func transient(err error) bool {
 
 const transactionTimeout = "25P04" // since Postgres 17
 
-// ofThePast tells what a session that is older than a failover, a migration or a change of settings may be refused: it was
-// opened on what has become a standby or read-only (READ WRITE is no feature of a standby), or its statements were described
-// when columns had other types.
+// ofThePast tells what a session that is older than a failover, a migration or a change of settings may be refused: it
+// was opened on what has become a standby or read-only (READ WRITE is no feature of a standby), or its statements were
+// described when columns had other types.
 func ofThePast(err error) bool {
 	said := refusalOf(err)
 	switch said.Code {
@@ -42,31 +42,34 @@ func ofThePast(err error) bool {
 	}
 }
 
-// hopeless tells what another try at once would meet again, though nothing is wrong with the work: somebody else's lock, a
-// server that can not work until somebody mends it, standbys that do not answer.
+// hopeless tells what another try at once would meet again, though nothing is wrong with the work: somebody else's
+// lock, a server that can not work until somebody mends it, standbys that do not answer.
 func hopeless(err error) bool {
 	return errors.Is(err, errUncertain) || waitedTooLong(err) || crippled(err)
 }
 
-// raised tells a refusal that a function of the owner's raised, whatever it calls it: it speaks of a row, not of the server.
+// raised tells a refusal that a function of the owner's raised, whatever it calls it: it speaks of a row, not of the
+// server.
 func raised(said pgconn.PgError) bool { return said.Routine == "exec_stmt_raise" }
 
-// Poisoned reports whether one row of a batch may have spoilt it for the others: Postgres refused what it would refuse again,
-// such as bad data (class 22), a constraint (class 23) or whatever a trigger raises, or a wait reached its limit.
+// Poisoned reports whether one row of a batch may have spoilt it for the others: Postgres refused what it would refuse
+// again, such as bad data (class 22), a constraint (class 23) or whatever a trigger raises, or a wait reached its
+// limit.
 func Poisoned(err error) bool {
 	return waitedTooLong(err) || SQLState(err) != "" && !transient(err) && !crippled(err)
 }
 
-// crippled tells a server that can not do its work, whatever the work is: the disk, the memory or a limit is exhausted (class
-// 53), its files can not be read or written (58), it is not in the state for it (55000), or it contradicts itself (XX). Too many
-// connections are fewer soon.
+// crippled tells a server that can not do its work, whatever the work is: the disk, the memory or a limit is exhausted
+// (class 53), its files can not be read or written (58), it is not in the state for it (55000), or it contradicts
+// itself (XX). Too many connections are fewer soon.
 func crippled(err error) bool {
 	said := refusalOf(err)
 	switch code := said.Code; {
 	case raised(said), code == pgerrcode.TooManyConnections:
 		return false
 	default:
-		return pgerrcode.IsInsufficientResources(code) || pgerrcode.IsSystemError(code) || pgerrcode.IsInternalError(code) ||
+		return pgerrcode.IsInsufficientResources(code) || pgerrcode.IsSystemError(code) ||
+			pgerrcode.IsInternalError(code) ||
 			code == pgerrcode.ObjectNotInPrerequisiteState
 	}
 }

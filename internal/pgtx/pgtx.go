@@ -16,8 +16,8 @@
 //     ErrDeadline where the caller's time ended first. Whether the transaction committed may then be unknown: a body finds
 //     again what an earlier run of it committed.
 //
-// A whole server that is made read-only (ALTER SYSTEM SET default_transaction_read_only) is taken for one that was fenced off.
-// The same default of a database or a role is one of the settings that change nothing.
+// A whole server that is made read-only (ALTER SYSTEM SET default_transaction_read_only) is taken for one that was
+// fenced off. The same default of a database or a role is one of the settings that change nothing.
 //
 // Nothing here needs a session of its own: it all works behind PgBouncer in transaction mode.
 package pgtx
@@ -33,8 +33,8 @@ import (
 )
 
 var (
-	// ErrUnavailable reports that Postgres could not be reached, was lost before it answered, or can not make durable what it
-	// was asked to.
+	// ErrUnavailable reports that Postgres could not be reached, was lost before it answered, or can not make durable
+	// what it was asked to.
 	ErrUnavailable = errors.New("database unavailable")
 	// ErrDeadline reports that the context ended before the outcome was known.
 	ErrDeadline = errors.New("deadline exceeded")
@@ -50,8 +50,8 @@ func InTx[T any](ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) (T, 
 	return result, err
 }
 
-// Loosely is InTx for what may be lost with the server. Its COMMIT waits for no disk and no standby, but it is durable before
-// whatever is committed after it.
+// Loosely is InTx for what may be lost with the server. Its COMMIT waits for no disk and no standby, but it is durable
+// before whatever is committed after it.
 func Loosely[T any](ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) (T, error)) (T, error) {
 	var result T
 	err := do(ctx, pool, terms{name: "transaction", begin: readWrite, settings: loose}, func(tx *Tx) (err error) {
@@ -66,8 +66,8 @@ func Do(ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) error) error 
 	return do(ctx, pool, terms{name: "transaction", begin: readWrite, settings: settled}, body)
 }
 
-// Kept is InTx for the statements of each refund's road, which are run so often that planning them would cost more than they do:
-// their plans are kept. Such a statement must leave Postgres no choice; test/growth watches over that.
+// Kept is InTx for the statements of each refund's road, which are run so often that planning them would cost more than
+// they do: their plans are kept. Such a statement must leave Postgres no choice; test/growth watches over that.
 func Kept[T any](ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) (T, error)) (T, error) {
 	var result T
 	err := do(ctx, pool, terms{name: "transaction", begin: readWrite, settings: kept}, func(tx *Tx) (err error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// session is what we remember of a connection. Nothing of it is of Postgres's session: behind a pooler that is another one in
-// every transaction.
+// session is what we remember of a connection. Nothing of it is of Postgres's session: behind a pooler that is another
+// one in every transaction.
 type session struct {
 	born         time.Time           // when it was used first; zero until then
 	used         time.Time           // when it was used last
@@ -53,8 +53,9 @@ func (s *session) putDown() { s.used = time.Now() }
 
 func (s *session) forget() { s.known = make(map[string]struct{}) }
 
-// mayGoWithBegin reports whether Postgres will read the statements of b only after BEGIN and the settings, which travel before
-// them in the same message. What pgx has to have described first would be described by the session's own search_path.
+// mayGoWithBegin reports whether Postgres will read the statements of b only after BEGIN and the settings, which travel
+// before them in the same message. What pgx has to have described first would be described by the session's own
+// search_path.
 func (s *session) mayGoWithBegin(b *pgx.Batch) bool {
 	if s.describes {
 		return false
@@ -83,8 +84,9 @@ func (s *session) remember(b *pgx.Batch) {
 	}
 }
 
-// speaksPlainly reports whether the session reads strings as pgx writes them. In the simple protocol that has to be so before a
-// message is sent.
+// speaksPlainly reports whether the session reads strings as pgx writes them. In the simple protocol that has to be so
+// before a message is sent.
 func speaksPlainly(conn *pgconn.PgConn) bool {
-	return conn.ParameterStatus("standard_conforming_strings") == "on" && conn.ParameterStatus("client_encoding") == "UTF8"
+	return conn.ParameterStatus("standard_conforming_strings") == "on" &&
+		conn.ParameterStatus("client_encoding") == "UTF8"
 }

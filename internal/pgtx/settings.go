@@ -13,10 +13,11 @@ import (
 type setting struct{ name, value string }
 
 // Settings go with BEGIN: PgBouncer refuses start-up parameters, and a session's settings would be another client's in
-// transaction mode. Those that the login has for itself already (OfLogin) are compared rather than set: a search_path that is
-// set anew, and taken back, has Postgres doubt every plan that it keeps.
+// transaction mode. Those that the login has for itself already (OfLogin) are compared rather than set: a search_path
+// that is set anew, and taken back, has Postgres doubt every plan that it keeps.
 var (
-	// meaning is what statements, arguments and results depend on. Our tables are in public, wherever search_path leads others.
+	// meaning is what statements, arguments and results depend on. Our tables are in public, wherever search_path leads
+	// others.
 	meaning = []setting{
 		{"search_path", "public, pg_temp"},
 		{"client_encoding", "UTF8"},
@@ -37,8 +38,9 @@ var (
 		{"lock_timeout", "3s"},
 		{"idle_in_transaction_session_timeout", "5s"},
 	}
-	// plans: set-based statements keep one generic plan, since planning each anew costs more than running it; and because a
-	// plan that is kept was made when the tables were as small as they ever are, it may not read any of them from end to end.
+	// plans: set-based statements keep one generic plan, since planning each anew costs more than running it; and
+	// because a plan that is kept was made when the tables were as small as they ever are, it may not read any of them
+	// from end to end.
 	plans = []setting{
 		{"plan_cache_mode", "force_generic_plan"},
 		{"enable_seqscan", "off"},
@@ -49,8 +51,8 @@ var (
 		{"enable_nestloop", "on"},
 		{"jit", "off"},
 	}
-	// anew is for statements that are not of each refund's road: planning them costs less than a plan from when a table had one
-	// page, of which one index is as good as another.
+	// anew is for statements that are not of each refund's road: planning them costs less than a plan from when a table
+	// had one page, of which one index is as good as another.
 	anew = []setting{{"plan_cache_mode", "force_custom_plan"}}
 	// patience is for a long look at everything.
 	patience = []setting{
@@ -81,22 +83,27 @@ const (
 	fenced = `current_setting('default_transaction_read_only') = 'on' AND EXISTS (
 			SELECT FROM pg_catalog.pg_settings WHERE name = 'default_transaction_read_only'
 			AND source IN ('configuration file', 'command line', 'environment variable'))`
-	// BEGIN READ WRITE would override a fence. To set the isolation after a snapshot is an error, 25001, which tells of it.
+	// BEGIN READ WRITE would override a fence. To set the isolation after a snapshot is an error, 25001, which tells of
+	// it.
 	refuseFenced = `CASE WHEN ` + fenced + ` THEN set_config('transaction_isolation', 'serializable', true) END`
-	// What was read is answered once it is on the synchronous standbys too: a commit waits for them if it wrote something.
+	// What was read is answered once it is on the synchronous standbys too: a commit waits for them if it wrote
+	// something.
 	waitForStandbys = `CASE WHEN current_setting('synchronous_standby_names') <> ''
 		THEN pg_catalog.pg_logical_emit_message(true, 'refundd', '')::text END`
 )
 
 var (
 	// kept are the settings of a transaction whose answer is to be true for ever, and whose plans are kept.
-	kept = selecting(unlessSet(ofLogin), local(limits), noTransactionTimeout, durableCommit, refuseFenced, waitForStandbys)
+	kept = selecting(unlessSet(ofLogin), local(limits), noTransactionTimeout, durableCommit, refuseFenced,
+		waitForStandbys)
 	// settled are those of one whose statements are planned for the tables as they are.
-	settled = selecting(unlessSet(ofLogin), local(limits, anew), noTransactionTimeout, durableCommit, refuseFenced, waitForStandbys)
+	settled = selecting(unlessSet(ofLogin), local(limits, anew), noTransactionTimeout, durableCommit, refuseFenced,
+		waitForStandbys)
 	// glimpsed are those of a look whose answer is true now.
 	glimpsed = selecting(unlessSet(ofLogin), local(limits), noTransactionTimeout, refuseFenced)
 	// loose are those of what may be lost.
-	loose = selecting(unlessSet(ofLogin), local(limits, []setting{{"synchronous_commit", "off"}}), noTransactionTimeout, refuseFenced)
+	loose = selecting(unlessSet(ofLogin), local(limits, []setting{{"synchronous_commit", "off"}}), noTransactionTimeout,
+		refuseFenced)
 	// snapshot are those of a long look at everything.
 	snapshot = selecting(local(meaning, patience), noTransactionTimeout)
 	// ofOwner are those of a session that changes the schema.
@@ -151,8 +158,8 @@ func calls(local string, groups ...[]setting) string {
 	return strings.Join(all, ", ")
 }
 
-// Session gives a session of the schema's owner, on a direct connection, the settings that ours have: an owner's transactions
-// take as long as they take.
+// Session gives a session of the schema's owner, on a direct connection, the settings that ours have: an owner's
+// transactions take as long as they take.
 func Session(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.PgConn().Exec(ctx, ofOwner).ReadAll(); err != nil {
 		return fmt.Errorf("settle the session: %w", err)

@@ -48,9 +48,9 @@ func again(ctx context.Context, act func() error) error {
 // errWorn reports a connection that was there before, and that what went wrong may be its age.
 var errWorn = errors.New("the connection is of the past")
 
-// once runs body in one transaction on one connection. Whatever goes wrong on a connection that then turns out to be closed is
-// the connection's fault, whatever the error says; and where one has turned out to be of the past, so are the others that were
-// opened before it was found out.
+// once runs body in one transaction on one connection. Whatever goes wrong on a connection that then turns out to be
+// closed is the connection's fault, whatever the error says; and where one has turned out to be of the past, so are the
+// others that were opened before it was found out.
 func once(ctx context.Context, pool *pgxpool.Pool, t terms, body func(*Tx) error) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -87,8 +87,8 @@ func once(ctx context.Context, pool *pgxpool.Pool, t terms, body func(*Tx) error
 	return err
 }
 
-// doubtful is for how long a connection is not used that a firewall may have forgotten meanwhile: it is to answer within a
-// second before anything depends on it. pgxpool asks without a limit, one connection after another.
+// doubtful is for how long a connection is not used that a firewall may have forgotten meanwhile: it is to answer
+// within a second before anything depends on it. pgxpool asks without a limit, one connection after another.
 const (
 	doubtful  = time.Second
 	pingLimit = time.Second

@@ -34,8 +34,8 @@ func newTx(conn *pgx.Conn, t terms) *Tx {
 	return &Tx{conn: conn, session: sessionOf(conn), terms: t}
 }
 
-// guard hangs up where a message is not answered in time. Of a connection that a firewall has forgotten nothing is heard,
-// not even that Postgres's own limits, which are shorter, have ended what it did.
+// guard hangs up where a message is not answered in time. Of a connection that a firewall has forgotten nothing is
+// heard, not even that Postgres's own limits, which are shorter, have ended what it did.
 func (t *Tx) guard() {
 	switch {
 	case t.terms.patient:
@@ -91,7 +91,8 @@ func (t *Tx) start(ctx context.Context) error {
 	return t.conn.SendBatch(ctx, b).Close()
 }
 
-// SendBatch sends b, behind the opening where it is the transaction's first. An error is met again by whoever reads the results.
+// SendBatch sends b, behind the opening where it is the transaction's first. An error is met again by whoever reads the
+// results.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	t.guard()
 	return t.sendBatch(ctx, b)
@@ -151,7 +152,8 @@ const (
 // synchronous standbys was cut short, so that it stands here and may be lost with this server.
 var errUncertain = errors.New("commit not confirmed")
 
-// CommitWith sends b and the transaction's end in one round trip: what is wrong with a row must be an error of its statement.
+// CommitWith sends b and the transaction's end in one round trip: what is wrong with a row must be an error of its
+// statement.
 func (t *Tx) CommitWith(ctx context.Context, b *pgx.Batch) error {
 	b.Queue(commit).Exec(committed)
 	return t.end(ctx, messageLimit, func(ctx context.Context) error { return t.sendBatch(ctx, b).Close() })
@@ -209,7 +211,8 @@ func (t *Tx) Rollback(ctx context.Context) error {
 }
 
 // CopyFrom implements pgx.Tx.
-func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+func (t *Tx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string,
+	rows pgx.CopyFromSource) (int64, error) {
 	if err := t.start(ctx); err != nil {
 		return 0, err
 	}

@@ -1,5 +1,6 @@
-// The command release writes what accompanies a released binary, from what is linked into it: a bill of materials (CycloneDX 1.6),
-// and the licences of the modules. Both hold no time and no random name, so that the same source gives the same files.
+// The command release writes what accompanies a released binary, from what is linked into it: a bill of materials
+// (CycloneDX 1.6), and the licences of the modules. Both hold no time and no random name, so that the same source gives
+// the same files.
 //
 //	go run ./internal/release sbom BINARY    prints the bill of materials
 //	go run ./internal/release licences       prints docs/licences.md

@@ -22,7 +22,8 @@ func TestLicences_AreListedAsTheModulesHaveThem(t *testing.T) {
 
 func TestLicences_AreToldApart(t *testing.T) {
 	t.Parallel()
-	const free, redistribution = "Permission is hereby granted, free of charge", "Redistribution and use in source and binary forms"
+	const free, redistribution = "Permission is hereby granted, free of charge",
+		"Redistribution and use in source and binary forms"
 	for text, want := range map[string][]string{
 		free + " provided that the above copyright notice and this permission notice": {"MIT"},
 		free: {"MIT-0"},

@@ -56,7 +56,8 @@ func bill(ctx context.Context, binary string) ([]byte, error) {
 	d := document{Format: "CycloneDX", SpecVersion: "1.6", Version: 1}
 	d.Metadata.Component = of("application", info.Main.Path, info.Main.Version, "Apache-2.0")
 	for _, s := range info.Settings { // GOOS, GOARCH, the revision, the flags
-		d.Metadata.Component.Properties = append(d.Metadata.Component.Properties, property{"go:build:" + s.Key, s.Value})
+		d.Metadata.Component.Properties = append(d.Metadata.Component.Properties,
+			property{"go:build:" + s.Key, s.Value})
 	}
 	d.Components = []component{of("library", "std", info.GoVersion, "BSD-3-Clause")}
 	for _, m := range info.Deps {

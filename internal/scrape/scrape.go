@@ -1,5 +1,5 @@
-// Package scrape keeps what a collector of metrics reads from the database for a moment: however many scrapes there are, they
-// cannot hammer the database, and none waits for it for long.
+// Package scrape keeps what a collector of metrics reads from the database for a moment: however many scrapes there
+// are, they cannot hammer the database, and none waits for it for long.
 package scrape
 
 import (

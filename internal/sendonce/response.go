@@ -77,7 +77,8 @@ func (b *body) Close() error { return b.close() }
 const MaxRetryAfter = time.Hour
 
 // RetryAfter is for how long a response asks to be left alone, in seconds or until a date (RFC 9110, 10.2.3), at most
-// MaxRetryAfter; zero where it does not say, or makes no sense. A date counts from the response's own, whose clock it is.
+// MaxRetryAfter; zero where it does not say, or makes no sense. A date counts from the response's own, whose clock it
+// is.
 func RetryAfter(r *http.Response) time.Duration {
 	value := r.Header.Get("Retry-After")
 	if seconds, ok := wholeSeconds(value); ok {

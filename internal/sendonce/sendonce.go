@@ -1,21 +1,22 @@
-// Package sendonce is an http.RoundTripper for requests that must not be made twice, and not too late: it knows nothing of what
-// they ask for.
+// Package sendonce is an http.RoundTripper for requests that must not be made twice, and not too late: it knows nothing
+// of what they ask for.
 //
-// A request has a connection of its own and is written once; nothing here sends again, follows, decompresses or reuses. What
-// waits comes first: the dial, the TLS handshake, the encryption of the whole request. Then the clocks are asked, and the
-// request goes into the kernel as a single write. NotAfter names the moment after which no byte of it is written, by the
-// monotonic clock and by the wall clock: a process that was stopped, or whose machine was suspended, anywhere in those waits
-// finds itself too late. The deadline of the request's context counts as such a moment too, whether or not its timer has run.
+// A request has a connection of its own and is written once; nothing here sends again, follows, decompresses or reuses.
+// What waits comes first: the dial, the TLS handshake, the encryption of the whole request. Then the clocks are asked,
+// and the request goes into the kernel as a single write. NotAfter names the moment after which no byte of it is
+// written, by the monotonic clock and by the wall clock: a process that was stopped, or whose machine was suspended,
+// anywhere in those waits finds itself too late. The deadline of the request's context counts as such a moment too,
+// whether or not its timer has run.
 //
-// An error that is ErrNotSent tells that not a byte of the request was handed to the kernel. Any other may have reached the
-// peer. Response headers and bodies are bounded in bytes as they come over the wire, so that what a peer sends costs memory and
-// time within these bounds and the context's deadline.
+// An error that is ErrNotSent tells that not a byte of the request was handed to the kernel. Any other may have reached
+// the peer. Response headers and bodies are bounded in bytes as they come over the wire, so that what a peer sends
+// costs memory and time within these bounds and the context's deadline.
 //
-// What remains: a process that is stopped between the last look at the clocks and write(2), a few instructions later, writes
-// when it wakes. No program can close that gap from its own side. It is closed by the peer, which hangs up on a connection
-// that brings no request in time (providers do so after seconds to minutes): the late bytes then meet a connection that is
-// closed. Hence the connection of its own; a kept one is allowed to be silent for far longer. For a second effect, a peer
-// would have to wait on a silent new connection for longer than it remembers an idempotency key.
+// What remains: a process that is stopped between the last look at the clocks and write(2), a few instructions later,
+// writes when it wakes. No program can close that gap from its own side. It is closed by the peer, which hangs up on a
+// connection that brings no request in time (providers do so after seconds to minutes): the late bytes then meet a
+// connection that is closed. Hence the connection of its own; a kept one is allowed to be silent for far longer. For a
+// second effect, a peer would have to wait on a silent new connection for longer than it remembers an idempotency key.
 package sendonce
 
 import (

@@ -165,7 +165,8 @@ func TestTransport_TooLate_WritesNotAByte(t *testing.T) {
 
 func TestTransport_InTime_IsSent(t *testing.T) {
 	t.Parallel()
-	p, transport := newPeer(t, false, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	p, transport := newPeer(t, false,
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
 	ctx := sendonce.NotAfter(t.Context(), clocks.Now().Add(time.Hour))
 	if status, _, err := roundTrip(t, transport, post(ctx, t, p.URL, "")); err != nil || status != http.StatusCreated {
 		t.Errorf("got %d, %v", status, err)
@@ -218,12 +219,13 @@ func TestTransport_BeforeTheFirstByte_IsNotSent(t *testing.T) {
 	defer cancel()
 	stranger, _ := newPeer(t, true, func(http.ResponseWriter, *http.Request) { t.Error("the peer got the request") })
 	for name, r := range map[string]*http.Request{
-		"nobody listens":         post(t.Context(), t, "http://"+closed.Addr().String(), ""),
-		"the context is over":    post(over, t, stranger.URL, ""),
-		"the handshake hangs":    post(short, t, "https://"+silent.Addr().String(), ""),
-		"a certificate of none":  post(t.Context(), t, stranger.URL, ""),
-		"a scheme of its own":    post(t.Context(), t, "ftp"+strings.TrimPrefix(stranger.URL, "https"), ""),
-		"a body that breaks off": {Method: "POST", URL: post(t.Context(), t, stranger.URL, "").URL, ContentLength: 9, Body: http.NoBody},
+		"nobody listens":        post(t.Context(), t, "http://"+closed.Addr().String(), ""),
+		"the context is over":   post(over, t, stranger.URL, ""),
+		"the handshake hangs":   post(short, t, "https://"+silent.Addr().String(), ""),
+		"a certificate of none": post(t.Context(), t, stranger.URL, ""),
+		"a scheme of its own":   post(t.Context(), t, "ftp"+strings.TrimPrefix(stranger.URL, "https"), ""),
+		"a body that breaks off": {Method: "POST", URL: post(t.Context(), t, stranger.URL, "").URL, ContentLength: 9,
+			Body: http.NoBody},
 	} {
 		_, _, err := roundTrip(t, &sendonce.Transport{}, r)
 		if !errors.Is(err, sendonce.ErrNotSent) {
@@ -285,17 +287,32 @@ func TestA66_WhateverAPeerAnswers_IsBoundedAndNeverSentAgain(t *testing.T) {
 		answer func(io.Writer)
 		want   error
 	}{
-		"no answer":           {func(io.Writer) {}, io.ErrUnexpectedEOF},
-		"half a line":         {func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 20") }, nil},
-		"another protocol":    {func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 101 Up\r\nUpgrade: x\r\n\r\n") }, nil},
-		"a body cut short":    {func(w io.Writer) { _, _ = io.WriteString(w, ok+"Content-Length: 9\r\n\r\n{}") }, io.ErrUnexpectedEOF},
-		"chunks cut short":    {func(w io.Writer) { _, _ = io.WriteString(w, ok+"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n") }, io.ErrUnexpectedEOF},
-		"chunks of no number": {func(w io.Writer) { _, _ = io.WriteString(w, ok+"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n") }, nil},
-		"one endless line":    {func(w io.Writer) { endless(w, "x") }, sendonce.ErrTooLong},
-		"endless headers":     {func(w io.Writer) { _, _ = io.WriteString(w, ok); endless(w, "a: b\r\n") }, sendonce.ErrTooLong},
-		"endless 1xx":         {func(w io.Writer) { endless(w, "HTTP/1.1 103 Early Hints\r\n\r\n") }, sendonce.ErrTooLong},
-		"an endless body":     {func(w io.Writer) { _, _ = io.WriteString(w, ok+"\r\n"); endless(w, " ") }, sendonce.ErrTooLong},
-		"a body of 60 MB":     {func(w io.Writer) { _, _ = io.WriteString(w, ok+"Content-Length: 60000000\r\n\r\n"); endless(w, " ") }, sendonce.ErrTooLong},
+		"no answer":   {func(io.Writer) {}, io.ErrUnexpectedEOF},
+		"half a line": {func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 20") }, nil},
+		"another protocol": {func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 101 Up\r\nUpgrade: x\r\n\r\n") },
+			nil},
+		"a body cut short": {func(w io.Writer) { _, _ = io.WriteString(w, ok+"Content-Length: 9\r\n\r\n{}") },
+			io.ErrUnexpectedEOF},
+		"chunks cut short": {func(w io.Writer) {
+			_,
+				_ = io.WriteString(w, ok+"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n")
+		}, io.ErrUnexpectedEOF},
+		"chunks of no number": {func(w io.Writer) {
+			_,
+				_ = io.WriteString(w, ok+"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n")
+		}, nil},
+		"one endless line": {func(w io.Writer) { endless(w, "x") }, sendonce.ErrTooLong},
+		"endless headers": {func(w io.Writer) { _, _ = io.WriteString(w, ok); endless(w, "a: b\r\n") },
+			sendonce.ErrTooLong},
+		"endless 1xx": {func(w io.Writer) { endless(w, "HTTP/1.1 103 Early Hints\r\n\r\n") },
+			sendonce.ErrTooLong},
+		"an endless body": {func(w io.Writer) { _, _ = io.WriteString(w, ok+"\r\n"); endless(w, " ") },
+			sendonce.ErrTooLong},
+		"a body of 60 MB": {func(w io.Writer) {
+			_,
+				_ = io.WriteString(w, ok+"Content-Length: 60000000\r\n\r\n")
+			endless(w, " ")
+		}, sendonce.ErrTooLong},
 		"endless small chunks": {func(w io.Writer) {
 			_, _ = io.WriteString(w, ok+"Transfer-Encoding: chunked\r\n\r\n")
 			endless(w, "1\r\n \r\n")
@@ -348,7 +365,8 @@ func TestTransport_WhatIsCompressed_StaysSo(t *testing.T) {
 	url, _ := raw(t, func(w io.Writer) {
 		_, _ = io.WriteString(w, "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nbomb")
 	})
-	if status, body, err := roundTrip(t, &sendonce.Transport{}, post(t.Context(), t, url, "")); err != nil || status != 200 || body != "bomb" {
+	if status, body, err := roundTrip(t, &sendonce.Transport{}, post(t.Context(), t, url, "")); err != nil ||
+		status != 200 || body != "bomb" {
 		t.Errorf("got %d %q, %v", status, body, err)
 	}
 }
@@ -380,7 +398,11 @@ func TestRetryAfter_IsBoundedAndNeverNonsense(t *testing.T) {
 func TestA66_BoundsThatAreNotSaid_AreThere(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]func(io.Writer){
-		"endless headers": func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n"); endless(w, "a: b\r\n") },
+		"endless headers": func(w io.Writer) {
+			_,
+				_ = io.WriteString(w, "HTTP/1.1 200 OK\r\n")
+			endless(w, "a: b\r\n")
+		},
 		"an endless body": func(w io.Writer) { _, _ = io.WriteString(w, "HTTP/1.1 200 OK\r\n\r\n"); endless(w, " ") },
 	} {
 		url, _ := raw(t, answer)

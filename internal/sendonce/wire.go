@@ -10,8 +10,8 @@ import (
 	"refundd/internal/failpoint"
 )
 
-// wire is the connection beneath TLS, if there is TLS. From hold to send it keeps what is written to it, which is the request
-// as the peer will see it; before and after, bytes pass.
+// wire is the connection beneath TLS, if there is TLS. From hold to send it keeps what is written to it, which is the
+// request as the peer will see it; before and after, bytes pass.
 type wire struct {
 	net.Conn
 	limits []clocks.Moment

@@ -1,9 +1,9 @@
-// Package spans draws what a request sets in motion into the trace that the request belongs to (OpenTelemetry). It knows
-// nothing of refunds.
+// Package spans draws what a request sets in motion into the trace that the request belongs to (OpenTelemetry). It
+// knows nothing of refunds.
 //
-// Its promises: where the context carries no span that is sampled, as everywhere while tracing is off, nothing is done and
-// nothing allocated, so that rooms draw without asking. A span says fixed words and numbers alone: it has no place for an
-// error's text, a statement's arguments or anybody's id.
+// Its promises: where the context carries no span that is sampled, as everywhere while tracing is off, nothing is done
+// and nothing allocated, so that rooms draw without asking. A span says fixed words and numbers alone: it has no place
+// for an error's text, a statement's arguments or anybody's id.
 package spans
 
 import (
@@ -30,8 +30,8 @@ func Call(ctx context.Context, name string) (context.Context, Span) {
 	return within(ctx, ctx, name, trace.SpanKindClient, nil)
 }
 
-// within begins a span of ctx inside of the one that parent has, if it has one that is sampled. Whether that has ended does
-// not matter: what was set in motion goes on.
+// within begins a span of ctx inside of the one that parent has, if it has one that is sampled. Whether that has ended
+// does not matter: what was set in motion goes on.
 func within(ctx, parent context.Context, name string, kind trace.SpanKind, links []trace.Link) (context.Context, Span) {
 	outer := trace.SpanFromContext(parent)
 	if !outer.SpanContext().IsSampled() {

@@ -30,7 +30,8 @@ func TestOff_AllocatesNothing(t *testing.T) {
 	unsampled := trace.ContextWithSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
 		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1},
 	}))
-	for name, ctx := range map[string]context.Context{"no span": context.Background(), "one that is not sampled": unsampled} {
+	for name, ctx := range map[string]context.Context{"no span": context.Background(),
+		"one that is not sampled": unsampled} {
 		if n := testing.AllocsPerRun(100, func() { work(ctx) }); n != 0 {
 			t.Errorf("%s: %v allocations, want none", name, n)
 		}

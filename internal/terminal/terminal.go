@@ -1,9 +1,9 @@
 // Package terminal keeps what strangers wrote from driving the terminal of whoever reads it.
 //
-// Its promise: what passes shows what it says and nothing else. Control characters (C0 but for line end and tab, DEL, C1),
-// what reorders text (bidirectional overrides and isolates), what is invisible (zero width, byte order mark, line and
-// paragraph separators) and bytes that are no UTF-8 come out as JSON's \uXXXX. Within a JSON text all of these can stand in
-// strings alone, where the escape means the same: an escaped JSON text is the same value.
+// Its promise: what passes shows what it says and nothing else. Control characters (C0 but for line end and tab, DEL,
+// C1), what reorders text (bidirectional overrides and isolates), what is invisible (zero width, byte order mark, line
+// and paragraph separators) and bytes that are no UTF-8 come out as JSON's \uXXXX. Within a JSON text all of these can
+// stand in strings alone, where the escape means the same: an escaped JSON text is the same value.
 package terminal
 
 import (
@@ -35,8 +35,8 @@ func Escape(text []byte) []byte {
 	return escaped
 }
 
-// plainPrefix is how much of text is printable ASCII, line ends and tabs: mostly all of it. It looks at eight bytes at once:
-// every request's log line passes here.
+// plainPrefix is how much of text is printable ASCII, line ends and tabs: mostly all of it. It looks at eight bytes at
+// once: every request's log line passes here.
 func plainPrefix(text []byte) int {
 	const ones = 0x0101010101010101
 	for i := 0; i < len(text); {

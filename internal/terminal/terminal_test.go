@@ -22,7 +22,8 @@ var hostile = map[string]string{
 
 // acts reports whether a terminal might act upon the text.
 func acts(text string) bool {
-	return !strings.Contains(text, `\u`) || strings.ContainsFunc(text, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) })
+	return !strings.Contains(text, `\u`) ||
+		strings.ContainsFunc(text, func(r rune) bool { return r == unicode.ReplacementChar || !unicode.IsPrint(r) })
 }
 
 func TestA75_EscapesWhatATerminalActsUpon(t *testing.T) {
@@ -30,12 +31,14 @@ func TestA75_EscapesWhatATerminalActsUpon(t *testing.T) {
 	for name, bad := range hostile {
 		for n := range 17 { // wherever in a word it stands
 			before := strings.Repeat("a", n)
-			if got := string(terminal.Escape([]byte(before + bad + "z"))); acts(got) || !strings.HasPrefix(got, before+`\`) || !strings.HasSuffix(got, "z") {
+			if got := string(terminal.Escape([]byte(before + bad + "z"))); acts(got) ||
+				!strings.HasPrefix(got, before+`\`) || !strings.HasSuffix(got, "z") {
 				t.Errorf("%s: %q", name, got)
 			}
 		}
 	}
-	for _, plain := range []string{"", "a\tb\nc", `{"a": "b\n"}`, "Zoë Ōno 山田\u3000太郎 שלום 👍🏽 1\u00a0000 €", "combining e\u0301"} {
+	for _, plain := range []string{"", "a\tb\nc", `{"a": "b\n"}`, "Zoë Ōno 山田\u3000太郎 שלום 👍🏽 1\u00a0000 €",
+		"combining e\u0301"} {
 		if got := string(terminal.Escape([]byte(plain))); got != plain {
 			t.Errorf("%q becomes %q", plain, got)
 		}

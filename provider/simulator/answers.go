@@ -12,7 +12,8 @@ import (
 	"refundd/operations"
 )
 
-// declines are the codes that the simulator documents for a decline: operations' closed list. Any other is not understood.
+// declines are the codes that the simulator documents for a decline: operations' closed list. Any other is not
+// understood.
 var declines = map[string]bool{
 	operations.DeclineInsufficientFunds: true,
 	operations.DeclineChargeDisputed:    true,
@@ -66,7 +67,8 @@ func (e exchanged) refund(r operations.ProviderRequest) (operations.ProviderResu
 				Outcome: operations.OutcomeDeclined, DeclineCode: body.Code, RequestID: e.requestID,
 			}, nil
 		}
-		return operations.ProviderResult{}, e.error(operations.ErrorUnknown, fmt.Errorf("decline code %.200q", body.Code))
+		return operations.ProviderResult{},
+			e.error(operations.ErrorUnknown, fmt.Errorf("decline code %.200q", body.Code))
 	}
 	return operations.ProviderResult{}, e.refused(operations.ErrorUnknown)
 }
@@ -86,8 +88,8 @@ func (e exchanged) lookup(r operations.ProviderRequest) (operations.ProviderResu
 	return answer.Refunds.found.Result(e.requestID)
 }
 
-// listing is what a payment's refunds come to for one request. They are read one by one, so that they take no more memory
-// than one of them may.
+// listing is what a payment's refunds come to for one request. They are read one by one, so that they take no more
+// memory than one of them may.
 type listing struct {
 	of    operations.ProviderRequest
 	next  func() // called after each refund

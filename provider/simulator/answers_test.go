@@ -101,11 +101,13 @@ func TestClient_Lookup_ReadsAListingOfThousands(t *testing.T) {
 	t.Parallel()
 	ours := strings.ReplaceAll(theirs, "op-2", "op-1")
 	const size = 900 << 10
-	got, err := newClient(t, answeringLong(t, 200, `{"refunds":[`+theirs, ","+theirs, ","+ours+`]}`, size)).Lookup(t.Context(), refundOf4999)
+	got, err := newClient(t, answeringLong(t, 200, `{"refunds":[`+theirs, ","+theirs,
+		","+ours+`]}`, size)).Lookup(t.Context(), refundOf4999)
 	if err != nil || got.Outcome != operations.OutcomeSucceeded {
 		t.Errorf("the last one of it: %+v, %v", got, err)
 	}
-	_, err = newClient(t, answeringLong(t, 200, `{"refunds":[`+theirs, ","+theirs, `]}`, size)).Lookup(t.Context(), refundOf4999)
+	_, err = newClient(t, answeringLong(t, 200, `{"refunds":[`+theirs, ","+theirs, `]}`, size)).Lookup(t.Context(),
+		refundOf4999)
 	kind(t, operations.ErrorNotFound, err)
 	for _, after := range []string{"{}", `{"refunds":[]}`, "x", "]"} {
 		_, err = newClient(t, answering(t, 200, `{"refunds":[]}`+after)).Lookup(t.Context(), refundOf4999)
@@ -113,7 +115,8 @@ func TestClient_Lookup_ReadsAListingOfThousands(t *testing.T) {
 	}
 }
 
-// What tells a request that never left us from one that the provider refused to look at: the first alone leaves its key unknown.
+// What tells a request that never left us from one that the provider refused to look at: the first alone leaves its key
+// unknown.
 func TestA65_OnlyWhatWasNotWritten_SaysSo(t *testing.T) {
 	t.Parallel()
 	_, err := newClient(t, answering(t, http.StatusTooManyRequests, "{}")).Refund(t.Context(), refundOf4999)

@@ -72,7 +72,8 @@ func TestBooks_WhatWasScheduledHappensAfterARestart(t *testing.T) {
 	if d := cmp.Diff([]string{"pending", "succeeded", "succeeded"}, statuses()); d != "" {
 		t.Error(d)
 	}
-	eventually(t, "the late failure", func() bool { return cmp.Equal([]string{"pending", "succeeded", "failed"}, statuses()) })
+	eventually(t, "the late failure",
+		func() bool { return cmp.Equal([]string{"pending", "succeeded", "failed"}, statuses()) })
 }
 
 func TestBooks_KilledInAHang_ExecutedNothingAndCountedTheRequest(t *testing.T) {
@@ -99,7 +100,8 @@ func TestServe_StopsWhileRequestsHang(t *testing.T) {
 	p.fault(t, `{"mode":"hang","count":1,"delay_ms":600000}`)
 	hanging := make(chan answer)
 	go func() { hanging <- p.send(context.Background(), "POST", "/refunds", "k", body("pay-1")) }()
-	eventually(t, "it hangs", func() bool { return len(p.send(t.Context(), "GET", "/_keys", "", "").body) > len(`{"keys":[]}`) })
+	eventually(t, "it hangs",
+		func() bool { return len(p.send(t.Context(), "GET", "/_keys", "", "").body) > len(`{"keys":[]}`) })
 	began := time.Now()
 	p.stop(t)
 	if d := time.Since(began); d > 4*time.Second {
@@ -213,8 +215,8 @@ type acknowledged struct {
 	count  atomic.Int64
 }
 
-// attack sends refunds under keys that several clients share, some of them again from earlier rounds, until the returned
-// function is called.
+// attack sends refunds under keys that several clients share, some of them again from earlier rounds, until the
+// returned function is called.
 func attack(t *testing.T, p provider, told *acknowledged, round int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var clients sync.WaitGroup

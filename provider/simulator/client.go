@@ -16,8 +16,8 @@ import (
 	"refundd/operations"
 )
 
-// Client asks a simulator on behalf of the engine. Each method sends one request, never again by itself, and ends with its
-// context. It may be used concurrently.
+// Client asks a simulator on behalf of the engine. Each method sends one request, never again by itself, and ends with
+// its context. It may be used concurrently.
 type Client struct {
 	base             *url.URL
 	refunds, lookups *sendonce.Transport
@@ -119,7 +119,8 @@ func (e exchanged) error(kind operations.ErrorKind, cause error) error {
 	return &operations.ProviderError{Kind: kind, RequestID: e.requestID, RetryAfter: e.retryAfter, Cause: cause}
 }
 
-// refused is an error of this kind with the answer in its own words, or an unknown one if the answer did not come whole.
+// refused is an error of this kind with the answer in its own words, or an unknown one if the answer did not come
+// whole.
 func (e exchanged) refused(kind operations.ErrorKind) error {
 	text, err := io.ReadAll(&allowance{e.body, maxAnswer})
 	if err != nil {

@@ -42,7 +42,8 @@ func outcome(t *testing.T, want operations.ProviderResult, got operations.Provid
 	if err != nil {
 		t.Fatalf("got %v, want %+v", err, want)
 	}
-	if d := cmp.Diff(want, got, cmpopts.IgnoreFields(operations.ProviderResult{}, "RequestID", "ProviderRefundID")); d != "" {
+	if d := cmp.Diff(want, got,
+		cmpopts.IgnoreFields(operations.ProviderResult{}, "RequestID", "ProviderRefundID")); d != "" {
 		t.Error(d)
 	}
 	if got.RequestID == "" {
@@ -180,31 +181,40 @@ func TestClient_Lookup_SortsEachAnswer(t *testing.T) {
 		kind   operations.ErrorKind
 		result operations.ProviderResult
 	}{
-		"ours":                     {200, list(elsewhere, ours()), "", succeeded},
-		"ours, pending":            {200, list(ours("succeeded", "pending")), "", operations.ProviderResult{Outcome: operations.OutcomePending}},
-		"ours, failed":             {200, list(ours("succeeded", "failed")), "", declined("refund_failed")},
-		"ours, failed with code":   {200, list(ours("succeeded", "failed", "null", `"lost_or_stolen_card"`)), "", declined("lost_or_stolen_card")},
-		"ours, failed, no decline": {200, list(ours("succeeded", "failed", "null", `"already_refunded"`)), "", declined("refund_failed")},
-		"under another key":        {200, list(ours("acme:op-1", "by hand")), "", succeeded},
-		"without metadata":         {200, list(ours(`"tenant_id"`, `"a"`, `"operation_id"`, `"b"`)), "", succeeded},
-		"none":                     {200, list(), operations.ErrorNotFound, operations.ProviderResult{}},
-		"another operation's":      {200, list(elsewhere), operations.ErrorNotFound, operations.ProviderResult{}},
-		"another tenant's":         {200, list(ours("acme", "other")), operations.ErrorNotFound, operations.ProviderResult{}},
-		"two of ours":              {200, list(ours(), ours("acme:op-1", "again", "re_1", "re_2")), operations.ErrorContradictory, operations.ProviderResult{}},
-		"another amount":           {200, list(ours("4999", "5000")), operations.ErrorContradictory, operations.ProviderResult{}},
-		"another currency":         {200, list(ours("EUR", "USD")), operations.ErrorContradictory, operations.ProviderResult{}},
-		"another payment":          {200, list(ours("pay-1", "pay-2")), operations.ErrorContradictory, operations.ProviderResult{}},
-		"an unknown status":        {200, list(ours("succeeded", "disputed")), operations.ErrorUnknown, operations.ProviderResult{}},
-		"no name":                  {200, list(ours("re_1", "")), operations.ErrorUnknown, operations.ProviderResult{}},
-		"no list":                  {200, `{}`, operations.ErrorUnknown, operations.ProviderResult{}},
-		"a list of null":           {200, `{"refunds":null}`, operations.ErrorUnknown, operations.ProviderResult{}},
-		"no JSON":                  {200, `<html>`, operations.ErrorUnknown, operations.ProviderResult{}},
-		"half of it":               {200, list(ours())[:90], operations.ErrorUnknown, operations.ProviderResult{}},
-		"not found":                {404, list(), operations.ErrorUnknown, operations.ProviderResult{}},
-		"an error":                 {503, list(ours()), operations.ErrorUnknown, operations.ProviderResult{}},
-		"a redirect":               {307, list(ours()), operations.ErrorUnknown, operations.ProviderResult{}},
-		"no permission":            {403, list(ours()), operations.ErrorMisconfigured, operations.ProviderResult{}},
-		"too many requests":        {429, list(ours()), operations.ErrorNotSent, operations.ProviderResult{}},
+		"ours": {200, list(elsewhere, ours()), "", succeeded},
+		"ours, pending": {200, list(ours("succeeded", "pending")), "",
+			operations.ProviderResult{Outcome: operations.OutcomePending}},
+		"ours, failed": {200, list(ours("succeeded", "failed")), "", declined("refund_failed")},
+		"ours, failed with code": {200, list(ours("succeeded", "failed", "null", `"lost_or_stolen_card"`)), "",
+			declined("lost_or_stolen_card")},
+		"ours, failed, no decline": {200, list(ours("succeeded", "failed", "null", `"already_refunded"`)), "",
+			declined("refund_failed")},
+		"under another key":   {200, list(ours("acme:op-1", "by hand")), "", succeeded},
+		"without metadata":    {200, list(ours(`"tenant_id"`, `"a"`, `"operation_id"`, `"b"`)), "", succeeded},
+		"none":                {200, list(), operations.ErrorNotFound, operations.ProviderResult{}},
+		"another operation's": {200, list(elsewhere), operations.ErrorNotFound, operations.ProviderResult{}},
+		"another tenant's": {200, list(ours("acme", "other")), operations.ErrorNotFound,
+			operations.ProviderResult{}},
+		"two of ours": {200, list(ours(), ours("acme:op-1", "again", "re_1", "re_2")),
+			operations.ErrorContradictory, operations.ProviderResult{}},
+		"another amount": {200, list(ours("4999", "5000")), operations.ErrorContradictory,
+			operations.ProviderResult{}},
+		"another currency": {200, list(ours("EUR", "USD")), operations.ErrorContradictory,
+			operations.ProviderResult{}},
+		"another payment": {200, list(ours("pay-1", "pay-2")), operations.ErrorContradictory,
+			operations.ProviderResult{}},
+		"an unknown status": {200, list(ours("succeeded", "disputed")), operations.ErrorUnknown,
+			operations.ProviderResult{}},
+		"no name":           {200, list(ours("re_1", "")), operations.ErrorUnknown, operations.ProviderResult{}},
+		"no list":           {200, `{}`, operations.ErrorUnknown, operations.ProviderResult{}},
+		"a list of null":    {200, `{"refunds":null}`, operations.ErrorUnknown, operations.ProviderResult{}},
+		"no JSON":           {200, `<html>`, operations.ErrorUnknown, operations.ProviderResult{}},
+		"half of it":        {200, list(ours())[:90], operations.ErrorUnknown, operations.ProviderResult{}},
+		"not found":         {404, list(), operations.ErrorUnknown, operations.ProviderResult{}},
+		"an error":          {503, list(ours()), operations.ErrorUnknown, operations.ProviderResult{}},
+		"a redirect":        {307, list(ours()), operations.ErrorUnknown, operations.ProviderResult{}},
+		"no permission":     {403, list(ours()), operations.ErrorMisconfigured, operations.ProviderResult{}},
+		"too many requests": {429, list(ours()), operations.ErrorNotSent, operations.ProviderResult{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -237,7 +247,8 @@ func TestClient_Refund_BelievesOnlyARefundThatIsItsOwn(t *testing.T) {
 	good := `{"refund_id":"re_1","idempotency_key":"acme:op-1","payment_ref":"pay-1","amount_cents":4999,"currency":"EUR",` +
 		`"metadata":{},"status":"succeeded","created_at":"2026-01-02T03:04:05Z"}`
 	for _, c := range []struct{ old, new string }{
-		{"4999", "5000"}, {"EUR", "USD"}, {"pay-1", "pay-2"}, {"acme:op-1", "acme:op-2"}, {"re_1", ""}, {"succeeded", "paid"},
+		{"4999", "5000"}, {"EUR", "USD"}, {"pay-1", "pay-2"}, {"acme:op-1", "acme:op-2"}, {"re_1", ""}, {"succeeded",
+			"paid"},
 		{"{", "["}, {good, "null"}, {good, ""},
 	} {
 		url := answering(t, http.StatusCreated, strings.Replace(good, c.old, c.new, 1))
@@ -338,7 +349,8 @@ func TestClient_TruncatedAnswer_IsUnknown(t *testing.T) {
 
 func TestNewClient_RefusesOtherURLs(t *testing.T) {
 	t.Parallel()
-	for _, url := range []string{"", "127.0.0.1:4010", "ftp://127.0.0.1", "http://", "http://u:p@h", "http://h?x=1", "http://h:x"} {
+	for _, url := range []string{"", "127.0.0.1:4010", "ftp://127.0.0.1", "http://", "http://u:p@h", "http://h?x=1",
+		"http://h:x"} {
 		if _, err := simulator.NewClient(url); err == nil {
 			t.Errorf("%q was taken", url)
 		}

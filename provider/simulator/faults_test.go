@@ -153,7 +153,8 @@ func TestDecline_IsStoredAndMakesNoRefund(t *testing.T) {
 		t.Errorf("got %s", again.body)
 	}
 	p.executions(t, 0)
-	p.send(t.Context(), "POST", "/refunds", "k", body("pay-2")).refused(t, http.StatusUnprocessableEntity, "idempotency_key_reuse")
+	p.send(t.Context(), "POST", "/refunds", "k", body("pay-2")).refused(t, http.StatusUnprocessableEntity,
+		"idempotency_key_reuse")
 	p.send(t.Context(), "POST", "/_keys/expire", "", "").want(t, http.StatusOK)
 	p.refund(t, "k").want(t, http.StatusCreated)
 
@@ -216,7 +217,8 @@ func TestLookupDown_HidesTheBooksButNotTheLedger(t *testing.T) {
 	p.fault(t, `{"mode":"lookup_down","count":1}`)
 	p.refund(t, "k").want(t, http.StatusCreated) // consumes none of a GET's
 	p.executions(t, 1)
-	p.send(t.Context(), "GET", "/refunds?payment_ref=pay-1", "", "").refused(t, http.StatusServiceUnavailable, "internal_error")
+	p.send(t.Context(), "GET", "/refunds?payment_ref=pay-1", "", "").refused(t, http.StatusServiceUnavailable,
+		"internal_error")
 	if l := p.lookup(t, "pay-1"); len(l) != 1 {
 		t.Errorf("got %+v", l)
 	}

@@ -9,10 +9,11 @@ import (
 	"refundd/operations"
 )
 
-// Whatever a provider answers, a refund is only taken for ours, paid, where the answer bears our marks; all else is an error of
-// one of the kinds.
+// Whatever a provider answers, a refund is only taken for ours, paid, where the answer bears our marks; all else is an
+// error of one of the kinds.
 func FuzzAnswers(f *testing.F) {
-	r := operations.ProviderRequest{TenantID: "acme", OperationID: "op-1", Key: "acme:op-1", PaymentRef: "pay-1", AmountCents: 4999, Currency: "EUR"}
+	r := operations.ProviderRequest{TenantID: "acme", OperationID: "op-1", Key: "acme:op-1", PaymentRef: "pay-1",
+		AmountCents: 4999, Currency: "EUR"}
 	ours := `{"refund_id":"re_1","idempotency_key":"acme:op-1","payment_ref":"pay-1","amount_cents":4999,"currency":"EUR",` +
 		`"metadata":{"tenant_id":"acme","operation_id":"op-1"},"status":"succeeded","created_at":"2026-01-02T03:04:05Z"}`
 	f.Add(201, ours)
@@ -32,7 +33,8 @@ func FuzzAnswers(f *testing.F) {
 				}
 				continue
 			}
-			if declined := got.Outcome == operations.OutcomeDeclined; got.Outcome == "" || !declined && got.ProviderRefundID == "" ||
+			if declined := got.Outcome == operations.OutcomeDeclined; got.Outcome == "" || !declined &&
+				got.ProviderRefundID == "" ||
 				got.Outcome == operations.OutcomeSucceeded && !strings.Contains(body, "4999") {
 				t.Errorf("%s of %d %q is %+v", name, status, body, got)
 			}

@@ -150,7 +150,8 @@ func (p provider) send(ctx context.Context, method, path, key, body string) answ
 
 // body is a refund of 4999 of a payment.
 func body(paymentRef string) string {
-	return fmt.Sprintf(`{"payment_ref":%q,"amount_cents":4999,"currency":"EUR","metadata":{"operation_id":"op-1"}}`, paymentRef)
+	return fmt.Sprintf(`{"payment_ref":%q,"amount_cents":4999,"currency":"EUR","metadata":{"operation_id":"op-1"}}`,
+		paymentRef)
 }
 
 // refund asks for 4999 of pay-1 under key.

@@ -11,8 +11,8 @@ type refundsBody struct {
 	Refunds []refundBody `json:"refunds"`
 }
 
-// getRefunds lists every refund of a payment, of a key, or of both. A forgotten key's refunds are found by it all the same:
-// the refund says under which key it came.
+// getRefunds lists every refund of a payment, of a key, or of both. A forgotten key's refunds are found by it all the
+// same: the refund says under which key it came.
 func (s *Server) getRefunds(w http.ResponseWriter, r *http.Request) {
 	q, err := readQuery(r.URL.RawQuery)
 	if err != nil {

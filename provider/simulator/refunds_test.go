@@ -28,7 +28,8 @@ func TestRefund_AnswersWhatWasExecuted(t *testing.T) {
 		t.Error(d)
 	}
 	if got.RefundID == "" || got.CreatedAt.Before(before) || a.header.Get("Request-Id") == "" {
-		t.Errorf("got refund_id %q, created_at %v, Request-Id %q", got.RefundID, got.CreatedAt, a.header.Get("Request-Id"))
+		t.Errorf("got refund_id %q, created_at %v, Request-Id %q", got.RefundID, got.CreatedAt,
+			a.header.Get("Request-Id"))
 	}
 	for _, path := range []string{"/refunds?payment_ref=pay-1", "/refunds?idempotency_key=acme:op-1",
 		"/refunds?idempotency_key=acme:op-1&payment_ref=pay-1"} {
@@ -91,7 +92,8 @@ func TestRefund_SameKeyOtherParameters_IsRefused(t *testing.T) {
 		strings.Replace(body("pay-1"), "EUR", "JPY", 1),
 		strings.Replace(body("pay-1"), "op-1", "op-2", 1),
 	} {
-		p.send(t.Context(), "POST", "/refunds", "k", other).refused(t, http.StatusUnprocessableEntity, "idempotency_key_reuse")
+		p.send(t.Context(), "POST", "/refunds", "k", other).refused(t, http.StatusUnprocessableEntity,
+			"idempotency_key_reuse")
 	}
 	if l := p.ledger(t); len(l) != 1 {
 		t.Errorf("got %+v", l)
@@ -103,7 +105,8 @@ func TestRefund_TwoKeys_AreTwoRefunds(t *testing.T) {
 	p := start(t, simulator.Options{})
 	p.refund(t, "k1").want(t, http.StatusCreated)
 	p.refund(t, "k2").want(t, http.StatusCreated)
-	if l := p.lookup(t, "pay-1"); len(l) != 2 || l[0].Key != "k1" || l[1].Key != "k2" || l[0].RefundID == l[1].RefundID {
+	if l := p.lookup(t, "pay-1"); len(l) != 2 || l[0].Key != "k1" || l[1].Key != "k2" ||
+		l[0].RefundID == l[1].RefundID {
 		t.Errorf("got %+v", l)
 	}
 }
@@ -145,7 +148,8 @@ func TestRefund_MalformedRequests_AreRefusedAndNotCounted(t *testing.T) {
 	if got := p.send(t.Context(), "GET", "/_keys", "", "").body; got != `{"keys":[]}` {
 		t.Errorf("got %s", got)
 	}
-	for _, path := range []string{"/refunds", "/refunds?payment_ref=", "/refunds?id=1", "/refunds?payment_ref=a&payment_ref=b"} {
+	for _, path := range []string{"/refunds", "/refunds?payment_ref=", "/refunds?id=1",
+		"/refunds?payment_ref=a&payment_ref=b"} {
 		p.send(t.Context(), "GET", path, "", "").refused(t, http.StatusUnprocessableEntity, "invalid_request")
 	}
 }

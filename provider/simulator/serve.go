@@ -17,8 +17,8 @@ const grace = time.Second
 
 // Serve runs a simulator on listener until ctx ends, and closes listener. Requests that hang then end unexecuted.
 //
-// A process that starts one (refundd dev, or a test's own binary run again) listens on a free port of the loopback, keeps the
-// books in its data folder, and gives "http://" + listener.Addr() to those who call it:
+// A process that starts one (refundd dev, or a test's own binary run again) listens on a free port of the loopback,
+// keeps the books in its data folder, and gives "http://" + listener.Addr() to those who call it:
 //
 //	listener, err := net.Listen("tcp", "127.0.0.1:0")
 //	…

@@ -1,9 +1,10 @@
-// Package simulator is a payment provider to build and test against: a real HTTP server whose books survive a kill, that
-// can be told to misbehave, and the client of it that the engine uses.
+// Package simulator is a payment provider to build and test against: a real HTTP server whose books survive a kill,
+// that can be told to misbehave, and the client of it that the engine uses.
 //
 // The provider's promises, which no fault mode breaks: a key executes once, whatever overlaps, until it is forgotten; a
-// refund, a decline and the number of requests per key are on the disk before anybody is told of them; what was scheduled
-// happens at its time, also across restarts. Requests that fail validation consume no fault and are not counted.
+// refund, a decline and the number of requests per key are on the disk before anybody is told of them; what was
+// scheduled happens at its time, also across restarts. Requests that fail validation consume no fault and are not
+// counted.
 //
 //	POST   /refunds                     Idempotency-Key; {payment_ref, amount_cents, currency, metadata?}
 //	GET    /refunds?payment_ref=        also by idempotency_key; {"refunds":[…]}, all of them, oldest first
@@ -15,15 +16,15 @@
 //	POST   /_keys/expire                forgets the idempotency keys; {idempotency_key} or no body for all
 //
 // A refund is answered 201, under its key for ever after the same 201 and body (with Idempotent-Replayed: true), as a
-// provider replays what it stored and not what became of it. A decline is a 402 {code, message}, stored alike; it makes no
-// refund, so the ledger does not list it. While a request of a key runs, the others of that key get 409
+// provider replays what it stored and not what became of it. A decline is a 402 {code, message}, stored alike; it makes
+// no refund, so the ledger does not list it. While a request of a key runs, the others of that key get 409
 // idempotency_key_in_use; a key that comes with other parameters gets 422 idempotency_key_reuse. Keys are forgotten
-// KeyRetention after their outcome, or when told; the next request of a forgotten key executes AGAIN: that is the double
-// refund which a resend too late causes. Payments need no registration and refund any amount.
+// KeyRetention after their outcome, or when told; the next request of a forgotten key executes AGAIN: that is the
+// double refund which a resend too late causes. Payments need no registration and refund any amount.
 //
-// A fault is active for count requests, or until it is cleared; posting its mode again replaces it, with a count of 0 it
-// ends. A request meets at most one fault of each line below, and consumes one count of each that it meets, so that a
-// decline's answer can be lost, or a refund that hangs fail later:
+// A fault is active for count requests, or until it is cleared; posting its mode again replaces it, with a count of 0
+// it ends. A request meets at most one fault of each line below, and consumes one count of each that it meets, so that
+// a decline's answer can be lost, or a refund that hangs fail later:
 //
 //	refuse, error_before, drop_before   429 with Retry-After; 500; no answer: nothing executed, nothing stored
 //	hang                                executes after delay_ms, whether the client is still there or not, then answers

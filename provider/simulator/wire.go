@@ -30,10 +30,12 @@ func invalid(message string) error {
 var (
 	errMalformed = &problem{http.StatusBadRequest, "malformed_request", "The body is not the documented JSON object."}
 	errTooLarge  = &problem{http.StatusRequestEntityTooLarge, "request_too_large", "The body is too large."}
-	errNoKey     = &problem{http.StatusBadRequest, "idempotency_key_required", "Idempotency-Key must have 1 to 255 printable ASCII characters."}
-	errBusy      = &problem{http.StatusConflict, "idempotency_key_in_use", "A request with this key is running."}
-	errReuse     = &problem{http.StatusUnprocessableEntity, "idempotency_key_reuse", "The key was used with other parameters."}
-	errBooks     = &problem{http.StatusInternalServerError, "books_unavailable", "The books cannot be written."}
+	errNoKey     = &problem{http.StatusBadRequest, "idempotency_key_required",
+		"Idempotency-Key must have 1 to 255 printable ASCII characters."}
+	errBusy  = &problem{http.StatusConflict, "idempotency_key_in_use", "A request with this key is running."}
+	errReuse = &problem{http.StatusUnprocessableEntity, "idempotency_key_reuse",
+		"The key was used with other parameters."}
+	errBooks = &problem{http.StatusInternalServerError, "books_unavailable", "The books cannot be written."}
 )
 
 // readBody takes exactly one JSON object.

@@ -100,9 +100,12 @@ func TestLookup_TellsOfEachStatus(t *testing.T) {
 		{"requires_action", "", told{Outcome: operations.OutcomePending}},
 		{"canceled", "", told{Outcome: operations.OutcomeDeclined, Code: operations.DeclineRefundFailed}},
 		{"failed", "lost_or_stolen_card", told{Outcome: operations.OutcomeDeclined, Code: operations.DeclineLost}},
-		{"failed", "expired_or_canceled_card", told{Outcome: operations.OutcomeDeclined, Code: operations.DeclineExpiredCard}},
-		{"failed", "charge_for_pending_refund_disputed", told{Outcome: operations.OutcomeDeclined, Code: operations.DeclineChargeDisputed}},
-		{"failed", "insufficient_funds", told{Outcome: operations.OutcomeDeclined, Code: operations.DeclineInsufficientFunds}},
+		{"failed", "expired_or_canceled_card",
+			told{Outcome: operations.OutcomeDeclined, Code: operations.DeclineExpiredCard}},
+		{"failed", "charge_for_pending_refund_disputed",
+			told{Outcome: operations.OutcomeDeclined, Code: operations.DeclineChargeDisputed}},
+		{"failed", "insufficient_funds",
+			told{Outcome: operations.OutcomeDeclined, Code: operations.DeclineInsufficientFunds}},
 		{"failed", "declined", told{Outcome: operations.OutcomeDeclined, Code: operations.DeclineDeclined}},
 		{"failed", "merchant_request", told{Outcome: operations.OutcomeDeclined, Code: operations.DeclineRefundFailed}},
 		{"failed", "unknown", told{Outcome: operations.OutcomeDeclined, Code: operations.DeclineRefundFailed}},
@@ -167,7 +170,8 @@ func TestRefund_OnlyTheClosedListDeclines(t *testing.T) {
 		{400, problem(invalid, "resource_missing", "charge"), noPayment},
 		{404, problem(invalid, "resource_missing", "id"), noPayment},
 		{404, problem(invalid, "livemode_mismatch", ""), noPayment},
-		{403, problem(invalid, "account_invalid", ""), told{Kind: operations.ErrorUnknown, Reason: operations.ReasonUnknownAccount}},
+		{403, problem(invalid, "account_invalid", ""),
+			told{Kind: operations.ErrorUnknown, Reason: operations.ReasonUnknownAccount}},
 		{400, problem(invalid, "resource_missing", "customer"), unknown},
 		{400, problem(invalid, "payment_intent_unexpected_state", ""), unknown},
 		{400, problem(invalid, "a_code_of_tomorrow", "amount"), unknown},
@@ -212,7 +216,8 @@ func TestRefund_OnlyTheClosedListDeclines(t *testing.T) {
 
 func TestRefund_429_SaysHowLongToWait(t *testing.T) {
 	t.Parallel()
-	_, err := said(t, 429, problem("invalid_request_error", "rate_limit", "")).Refund(t.Context(), request("pi_1", 100, "EUR"))
+	_, err := said(t, 429, problem("invalid_request_error", "rate_limit", "")).Refund(t.Context(),
+		request("pi_1", 100, "EUR"))
 	failure, _ := errors.AsType[*operations.ProviderError](err)
 	if failure == nil || failure.RetryAfter != 7*time.Second || failure.Unwritten {
 		t.Errorf("got %+v", failure)
@@ -248,7 +253,8 @@ func TestRefund_NothingWritten_IsNotSent(t *testing.T) {
 func TestRefund_LostAnswers_AreUnknownAndNeverSentAgain(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []stripefake.Fault{
-		{Do: "drop_before"}, {Do: "drop_after"}, {Do: "garbage"}, {Do: "hang_before", Wait: time.Second}, {Do: "hang_after", Wait: time.Second},
+		{Do: "drop_before"}, {Do: "drop_after"}, {Do: "garbage"}, {Do: "hang_before",
+			Wait: time.Second}, {Do: "hang_after", Wait: time.Second},
 		{Do: "status_before", Status: 500}, {Do: "status_after", Status: 500}, {Do: "status_after", Status: 503},
 		{Do: "status_before", Status: 409, Type: "idempotency_error", Code: "idempotency_key_in_use"},
 	} {
@@ -309,7 +315,8 @@ func TestLookup_ReadsEveryPage_AndOneRefundOnTwoPagesIsOne(t *testing.T) {
 		pages++
 		mine := `{"id":"re_1","status":"succeeded","amount":100,"currency":"eur","payment_intent":"` + payment +
 			`","metadata":{"tenant_id":"acme","operation_id":"op-1"}}`
-		fmt.Fprintf(w, `{"object":"list","has_more":%v,"data":[{"id":"re_other%d","metadata":{}},%s]}`, pages < 3, pages, mine)
+		fmt.Fprintf(w, `{"object":"list","has_more":%v,"data":[{"id":"re_other%d","metadata":{}},%s]}`, pages < 3,
+			pages, mine)
 	}))
 	defer again.Close()
 	if got := tell(client(t, again.URL, "sk_test_x").Lookup(t.Context(), r)); got.Kind != operations.ErrorUnknown {
@@ -336,8 +343,10 @@ func TestLookup_OneUnreadablePage_IsUnknown(t *testing.T) {
 			t.Errorf("%s: %+v", fault.Do, got)
 		}
 	}
-	for _, body := range []string{`{}`, `{"data":null}`, `{"has_more":true,"data":[]}`, `{"data":[null]}`, `{"data":[{"id":""}]}`, `[]`, ``} {
-		if got := tell(said(t, 200, body).Lookup(t.Context(), request("pi_1", 100, "EUR"))); got != (told{Kind: operations.ErrorUnknown}) {
+	for _, body := range []string{`{}`, `{"data":null}`, `{"has_more":true,"data":[]}`, `{"data":[null]}`,
+		`{"data":[{"id":""}]}`, `[]`, ``} {
+		if got := tell(said(t, 200, body).Lookup(t.Context(),
+			request("pi_1", 100, "EUR"))); got != (told{Kind: operations.ErrorUnknown}) {
 			t.Errorf("%s: %+v", body, got)
 		}
 	}
@@ -351,10 +360,13 @@ func TestLookup_ComparesTenantOperationAmountAndCurrency(t *testing.T) {
 		want     operations.ErrorKind
 	}{
 		"made in the dashboard": {100, nil, operations.ErrorNotFound},
-		"another tenant's":      {100, map[string]string{"tenant_id": "other", "operation_id": "op-1"}, operations.ErrorNotFound},
-		"another operation's":   {100, map[string]string{"tenant_id": "acme", "operation_id": "op-2"}, operations.ErrorNotFound},
-		"another amount":        {99, map[string]string{"tenant_id": "acme", "operation_id": "op-1"}, operations.ErrorContradictory},
-		"ours":                  {100, map[string]string{"tenant_id": "acme", "operation_id": "op-1"}, ""},
+		"another tenant's": {100, map[string]string{"tenant_id": "other", "operation_id": "op-1"},
+			operations.ErrorNotFound},
+		"another operation's": {100, map[string]string{"tenant_id": "acme", "operation_id": "op-2"},
+			operations.ErrorNotFound},
+		"another amount": {99, map[string]string{"tenant_id": "acme", "operation_id": "op-1"},
+			operations.ErrorContradictory},
+		"ours": {100, map[string]string{"tenant_id": "acme", "operation_id": "op-1"}, ""},
 	} {
 		f, c := start(t)
 		r := request(f.Pay("eur", 1000), 100, "EUR")
@@ -443,7 +455,8 @@ func TestAmounts_AreCountedAsStripeCountsThem(t *testing.T) {
 		ours, their int64
 	}{
 		{"USD", 1234, 1234}, {"JPY", 5800, 5800}, {"KRW", 7, 7}, {"KWD", 1230, 1230}, {"BHD", 10, 10},
-		{"HUF", 1055, 1055}, {"TWD", 1055, 1055}, {"ISK", 5, 500}, {"UGX", 5, 500}, {"MGA", 500, 5}, {"MGA", 12300, 123},
+		{"HUF", 1055, 1055}, {"TWD", 1055, 1055}, {"ISK", 5, 500}, {"UGX", 5, 500}, {"MGA", 500, 5}, {"MGA",
+			12300, 123},
 	} {
 		f, c := start(t)
 		r := request(f.Pay(strings.ToLower(test.currency), 1_000_000), test.ours, test.currency)
@@ -482,7 +495,8 @@ func TestPayment_IsWhatWasCaptured(t *testing.T) {
 	live := f.Add(stripefake.Payment{Currency: "eur", Amount: 100, Captured: 100, Live: true})
 	f.Change(part, func(p *stripefake.Payment) { p.Currency = "isk" })
 	for ref, want := range map[string]operations.Payment{
-		whole: {Currency: "EUR", CapturedCents: 10000}, part: {Currency: "ISK", CapturedCents: 6}, "ch_part": {Currency: "ISK", CapturedCents: 6},
+		whole: {Currency: "EUR", CapturedCents: 10000}, part: {Currency: "ISK",
+			CapturedCents: 6}, "ch_part": {Currency: "ISK", CapturedCents: 6},
 	} {
 		if got, err := c.Payment(t.Context(), ref, ""); err != nil || got != want {
 			t.Errorf("%s: %+v, %v", ref, got, err)
@@ -494,7 +508,8 @@ func TestPayment_IsWhatWasCaptured(t *testing.T) {
 			t.Errorf("%s: %+v", ref, got)
 		}
 	}
-	if got, err := client(t, f.URL, "rk_live_fake").Payment(t.Context(), live, ""); err != nil || got.CapturedCents != 100 {
+	if got, err := client(t, f.URL, "rk_live_fake").Payment(t.Context(), live, ""); err != nil ||
+		got.CapturedCents != 100 {
 		t.Errorf("with the live key: %+v, %v", got, err)
 	}
 	f.Fail(stripefake.Fault{On: "GET", Do: "status_before", Status: 500, Times: 1})
@@ -531,7 +546,8 @@ func TestNewClient_TakesSecretKeysOfAModeAlone(t *testing.T) {
 			t.Errorf("base %q is taken", base)
 		}
 	}
-	if shown := fmt.Sprintf("%v %+v %#v %s", stripe.Secret("canary"), stripe.Config{Key: "canary"}, stripe.Config{Key: "canary"}, stripe.Secret("canary")); strings.Contains(shown, "canary") {
+	if shown := fmt.Sprintf("%v %+v %#v %s", stripe.Secret("canary"), stripe.Config{Key: "canary"},
+		stripe.Config{Key: "canary"}, stripe.Secret("canary")); strings.Contains(shown, "canary") {
 		t.Errorf("a secret is shown: %s", shown)
 	}
 }

@@ -8,8 +8,9 @@ import "math"
 //   - ISK and UGX have no minor unit any more, and Stripe goes on counting hundredths of them, always whole ones.
 //   - MGA, of which ISO 4217 counts hundredths, has none at Stripe.
 //
-// HUF and TWD have no minor unit in payouts, which are none of ours; in payments and refunds they have two digits, as in
-// ISO 4217. Of currencies with three digits (BHD, JOD, KWD, OMR, TND) Stripe takes multiples of ten alone, and refuses others.
+// HUF and TWD have no minor unit in payouts, which are none of ours; in payments and refunds they have two digits, as
+// in ISO 4217. Of currencies with three digits (BHD, JOD, KWD, OMR, TND) Stripe takes multiples of ten alone, and
+// refuses others.
 var (
 	hundredths = map[string]bool{"ISK": true, "UGX": true}
 	wholes     = map[string]bool{"MGA": true}

@@ -15,13 +15,14 @@ type decline struct {
 	doubtful bool // it may be our own success in disguise
 }
 
-// declines is the closed list, of the codes in https://docs.stripe.com/error-codes that say for good that this refund of this
-// payment is not made, each with what that page says of it. Stripe publishes many more; they, and what it will publish, are
-// unknown until they stand here. insufficient_funds is one of those: as an error it is about the account of a customer who pays.
+// declines is the closed list, of the codes in https://docs.stripe.com/error-codes that say for good that this refund
+// of this payment is not made, each with what that page says of it. Stripe publishes many more; they, and what it will
+// publish, are unknown until they stand here. insufficient_funds is one of those: as an error it is about the account
+// of a customer who pays.
 //
-// Doubtful are those that a refund of ours, executed before its answer was lost, brings about: the payment has been given back
-// already, or in so much that the rest is too small. A disputed payment is one as well: a dispute that was lost and a refund
-// look alike to the second request, and a dispute may have begun after the first.
+// Doubtful are those that a refund of ours, executed before its answer was lost, brings about: the payment has been
+// given back already, or in so much that the rest is too small. A disputed payment is one as well: a dispute that was
+// lost and a refund look alike to the second request, and a dispute may have begun after the first.
 var declines = map[stripe.ErrorCode]decline{
 	// "The charge you're attempting to refund has already been refunded."
 	stripe.ErrorCodeChargeAlreadyRefunded: {operations.DeclineAlreadyRefunded, true},
@@ -39,25 +40,26 @@ var declines = map[stripe.ErrorCode]decline{
 	stripe.ErrorCodeBalanceInsufficient: {operations.DeclineInsufficientFunds, false},
 }
 
-// reasonOf tells an error that a person can put right from others, by the same page. Stripe says resource_missing, of the
-// payment, of a name that is wrong and to a key that is another account's or of the other mode (in some places
+// reasonOf tells an error that a person can put right from others, by the same page. Stripe says resource_missing, of
+// the payment, of a name that is wrong and to a key that is another account's or of the other mode (in some places
 // livemode_mismatch); and account_invalid of an order's account to which the key has no access.
 func reasonOf(err error) operations.Reason {
 	said, ok := errors.AsType[*stripe.Error](err)
+	missing := ok && said.Code == stripe.ErrorCodeResourceMissing
 	switch {
 	case !ok:
 	case said.Code == stripe.ErrorCodeAccountInvalid:
 		return operations.ReasonUnknownAccount
 	case said.Code == stripe.ErrorCodeLivemodeMismatch,
-		said.Code == stripe.ErrorCodeResourceMissing && (said.Param == paramIntent || said.Param == paramCharge || said.Param == paramID):
+		missing && (said.Param == paramIntent || said.Param == paramCharge || said.Param == paramID):
 		return operations.ReasonUnknownPayment
 	}
 	return ""
 }
 
 // statuses are those in which Stripe says that it did not do what was asked for because of what was asked for
-// (https://docs.stripe.com/api/errors). In any other, a code says nothing for good: of 409 and 429 the request may be made
-// again, 5xx may come after the refund was executed.
+// (https://docs.stripe.com/api/errors). In any other, a code says nothing for good: of 409 and 429 the request may be
+// made again, 5xx may come after the refund was executed.
 var statuses = map[int]bool{
 	http.StatusBadRequest: true, http.StatusPaymentRequired: true, http.StatusNotFound: true,
 }
@@ -75,8 +77,8 @@ func (e *exchange) declined(err error) (decline, bool) {
 	return d, ok
 }
 
-// The parameters that an error may be about. "Refund amount (€60.00) is greater than unrefunded amount on charge (€40.00)"
-// comes without a code, as an error of amount.
+// The parameters that an error may be about. "Refund amount (€60.00) is greater than unrefunded amount on charge
+// (€40.00)" comes without a code, as an error of amount.
 const (
 	paramAmount = "amount"
 	paramIntent = "payment_intent"
@@ -84,8 +86,9 @@ const (
 	paramID     = "id"
 )
 
-// failures are the reasons of a refund that was made and then failed: all that https://docs.stripe.com/api/refunds/object
-// (failure_reason; the same in github.com/stripe/openapi) names, but for merchant_request and unknown, which give none.
+// failures are the reasons of a refund that was made and then failed: all that
+// https://docs.stripe.com/api/refunds/object (failure_reason; the same in github.com/stripe/openapi) names, but for
+// merchant_request and unknown, which give none.
 var failures = map[string]string{
 	"lost_or_stolen_card":                operations.DeclineLost,
 	"expired_or_canceled_card":           operations.DeclineExpiredCard,

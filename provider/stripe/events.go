@@ -72,8 +72,8 @@ func (n named) hinted() operations.HintedRefund {
 	}
 }
 
-// Read takes a delivery's body exactly as it came, and its Stripe-Signature. Its error is operations.ErrEventUnsigned or
-// operations.ErrEventMalformed. An event of another kind or mode is a hint of nothing.
+// Read takes a delivery's body exactly as it came, and its Stripe-Signature. Its error is operations.ErrEventUnsigned
+// or operations.ErrEventMalformed. An event of another kind or mode is a hint of nothing.
 func (e *Events) Read(body []byte, signature string, now time.Time) (operations.Hint, error) {
 	if !e.signed(body, signature, now) {
 		return operations.Hint{}, operations.ErrEventUnsigned

@@ -69,18 +69,23 @@ func TestEvents_AreHintsOfWhereToLook(t *testing.T) {
 	}{
 		{"refund.created", refund, "", operations.Hint{Refunds: []operations.HintedRefund{ours}}},
 		{"refund.updated", refund, "", operations.Hint{Refunds: []operations.HintedRefund{ours}}},
-		{"refund.failed", refund, `,"account":"acct_1"`, operations.Hint{Account: "acct_1", Refunds: []operations.HintedRefund{ours}}},
+		{"refund.failed", refund, `,"account":"acct_1"`,
+			operations.Hint{Account: "acct_1", Refunds: []operations.HintedRefund{ours}}},
 		{"charge.refund.updated", refund, "", operations.Hint{Refunds: []operations.HintedRefund{ours}}},
-		{"charge.refunded", charge + `,"refunds":{"data":[` + refund + `]}}`, "", operations.Hint{Refunds: []operations.HintedRefund{ours}}},
+		{"charge.refunded", charge + `,"refunds":{"data":[` + refund + `]}}`, "",
+			operations.Hint{Refunds: []operations.HintedRefund{ours}}},
 		{"charge.refunded", charge + `}`, "", operations.Hint{PaymentRefs: []string{"ch_1", "pi_1"}}},
 		{"charge.refunded", charge + `,"refunds":null}`, "", operations.Hint{PaymentRefs: []string{"ch_1", "pi_1"}}},
-		{"charge.refunded", `{"id":"ch_1","object":"charge","payment_intent":{"id":"pi_1"}}`, "", operations.Hint{PaymentRefs: []string{"ch_1", "pi_1"}}},
-		{"refund.updated", `{"id":"re_9","object":"refund","metadata":{}}`, "", operations.Hint{Refunds: []operations.HintedRefund{{ProviderRefundID: "re_9"}}}},
+		{"charge.refunded", `{"id":"ch_1","object":"charge","payment_intent":{"id":"pi_1"}}`, "",
+			operations.Hint{PaymentRefs: []string{"ch_1", "pi_1"}}},
+		{"refund.updated", `{"id":"re_9","object":"refund","metadata":{}}`, "",
+			operations.Hint{Refunds: []operations.HintedRefund{{ProviderRefundID: "re_9"}}}},
 		{"payment_intent.succeeded", `{"id":"pi_1","object":"payment_intent"}`, "", operations.Hint{}},
 		{"charge.succeeded", charge + `}`, "", operations.Hint{}},
 		{"refund.updated", `{"id":"x","object":"something"}`, "", operations.Hint{}},
 	} {
-		body := []byte(`{"object":"event","type":"` + test.kind + `","livemode":false` + test.more + `,"data":{"object":` + test.object + `}}`)
+		body := []byte(`{"object":"event","type":"` + test.kind + `","livemode":false` + test.more +
+			`,"data":{"object":` + test.object + `}}`)
 		got, err := reader(t, "sk_test_x", "s").Read(body, stripefake.Signature(body, time.Now(), "s"), time.Now())
 		if d := cmp.Diff(test.want, got); d != "" || err != nil {
 			t.Errorf("%s %s: %v %s", test.kind, test.object, err, d)
@@ -91,7 +96,8 @@ func TestEvents_AreHintsOfWhereToLook(t *testing.T) {
 		}
 	}
 	for _, body := range []string{``, `[]`, `{"type":`, `{"type":1}`, `{"data":{"object":[]}}`} {
-		_, err := reader(t, "sk_test_x", "s").Read([]byte(body), stripefake.Signature([]byte(body), time.Now(), "s"), time.Now())
+		_, err := reader(t, "sk_test_x", "s").Read([]byte(body), stripefake.Signature([]byte(body), time.Now(), "s"),
+			time.Now())
 		if !errors.Is(err, operations.ErrEventMalformed) {
 			t.Errorf("%s: %v", body, err)
 		}

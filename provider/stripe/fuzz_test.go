@@ -54,7 +54,8 @@ func FuzzEvents_Body(f *testing.F) {
 		if err := json.Unmarshal(body, &said); err != nil {
 			t.Fatalf("%q is a hint, and encoding/json says %v", body, err)
 		}
-		if kind, _ := said["type"].(string); !strings.HasPrefix(kind, "refund.") && !strings.HasPrefix(kind, "charge.refund") || said["livemode"] == true {
+		if kind, _ := said["type"].(string); !strings.HasPrefix(kind, "refund.") &&
+			!strings.HasPrefix(kind, "charge.refund") || said["livemode"] == true {
 			t.Errorf("%q is taken for a hint of %+v", body, hint)
 		}
 	})

@@ -11,8 +11,9 @@ import (
 	"refundd/operations"
 )
 
-// Of a listing: how many refunds Stripe lists at a time at most, and how many pages are read of a payment. There is no limit
-// on a payment's refunds, but nobody gives one back in thousands of parts; a listing that goes on beyond is not complete.
+// Of a listing: how many refunds Stripe lists at a time at most, and how many pages are read of a payment. There is no
+// limit on a payment's refunds, but nobody gives one back in thousands of parts; a listing that goes on beyond is not
+// complete.
 const (
 	pageSize = 100
 	maxPages = 50
@@ -24,8 +25,8 @@ var (
 	errTooLong   = errors.New("the payment has more refunds than are read")
 )
 
-// Lookup reads all refunds of the payment, and finds the one of r's tenant and operation. One whose name is known already is
-// read by it where the listing lacks it: listings lag, single refunds do not. See operations.Provider.
+// Lookup reads all refunds of the payment, and finds the one of r's tenant and operation. One whose name is known
+// already is read by it where the listing lacks it: listings lag, single refunds do not. See operations.Provider.
 func (c *Client) Lookup(ctx context.Context, r operations.ProviderRequest) (operations.ProviderResult, error) {
 	found := operations.NewListing(r)
 	var e exchange
@@ -39,8 +40,10 @@ func (c *Client) Lookup(ctx context.Context, r operations.ProviderRequest) (oper
 	return found.Result(e.requestID)
 }
 
-// readAll adds the refunds of r that the payment's listing shows, and tells whether the one is among them whose name is known.
-func (c *Client) readAll(ctx context.Context, e *exchange, r operations.ProviderRequest, found *operations.Listing) (named bool, err error) {
+// readAll adds the refunds of r that the payment's listing shows, and tells whether the one is among them whose name is
+// known.
+func (c *Client) readAll(ctx context.Context, e *exchange, r operations.ProviderRequest,
+	found *operations.Listing) (named bool, err error) {
 	after := ""
 	for range maxPages {
 		page, err := c.readPage(ctx, e, r, after)
@@ -61,8 +64,10 @@ func (c *Client) readAll(ctx context.Context, e *exchange, r operations.Provider
 	return named, e.error(operations.ErrorUnknown, errTooLong)
 }
 
-// readPage reads the refunds of r's payment that come after one. Each page is a request of its own, and either whole or an error.
-func (c *Client) readPage(ctx context.Context, e *exchange, r operations.ProviderRequest, after string) (*stripe.RefundList, error) {
+// readPage reads the refunds of r's payment that come after one. Each page is a request of its own, and either whole or
+// an error.
+func (c *Client) readPage(ctx context.Context, e *exchange, r operations.ProviderRequest,
+	after string) (*stripe.RefundList, error) {
 	*e = exchange{}
 	p := &stripe.RefundListParams{ListParams: stripe.ListParams{Limit: stripe.Int64(pageSize)}}
 	p.PaymentIntent, p.Charge = paymentParams(r.PaymentRef)
@@ -72,8 +77,8 @@ func (c *Client) readPage(ctx context.Context, e *exchange, r operations.Provide
 	query, common, page := &form.Values{}, of(r.Account), &stripe.RefundList{}
 	form.AppendTo(query, p)
 	common.Context = e.note(ctx)
-	// The SDK's own iterator hides where a page ends. A payment that Stripe does not know is an error too, and not one that has
-	// no refunds: the key may be another account's by now.
+	// The SDK's own iterator hides where a page ends. A payment that Stripe does not know is an error too, and not one
+	// that has no refunds: the key may be another account's by now.
 	err := c.backend.CallRaw(http.MethodGet, "/v1/refunds", string(c.key), []byte(query.Encode()), &common, page)
 	switch {
 	case err != nil:
@@ -90,9 +95,11 @@ func (c *Client) readPage(ctx context.Context, e *exchange, r operations.Provide
 }
 
 // readOne adds the refund whose name is known, if it is r's.
-func (c *Client) readOne(ctx context.Context, e *exchange, r operations.ProviderRequest, found *operations.Listing) error {
+func (c *Client) readOne(ctx context.Context, e *exchange, r operations.ProviderRequest,
+	found *operations.Listing) error {
 	*e = exchange{}
-	x, err := c.api.V1Refunds.Retrieve(e.note(ctx), r.ProviderRefundID, &stripe.RefundRetrieveParams{Params: of(r.Account)})
+	x, err := c.api.V1Refunds.Retrieve(e.note(ctx), r.ProviderRefundID,
+		&stripe.RefundRetrieveParams{Params: of(r.Account)})
 	switch {
 	case err != nil && codeOf(err) == stripe.ErrorCodeResourceMissing && e.status == http.StatusNotFound:
 		return nil

@@ -25,8 +25,8 @@ type payment struct {
 	captured int64
 }
 
-// Payment reads a captured payment, by the name of its intent or of its charge. Of an intent that was captured in part, or not
-// yet, that part is what was received. See operations.PaymentReader.
+// Payment reads a captured payment, by the name of its intent or of its charge. Of an intent that was captured in part,
+// or not yet, that part is what was received. See operations.PaymentReader.
 func (c *Client) Payment(ctx context.Context, ref, account string) (operations.Payment, error) {
 	var e exchange
 	p, err := c.readPayment(e.note(ctx), ref, account)

@@ -1,12 +1,13 @@
 // Package stripe is Stripe as a provider of refunds: operations.Provider on stripe-go, and the reading of its events.
 //
 // Its promises: a method sends each of its requests once. The SDK's retries and telemetry are off, and beneath it works
-// internal/sendonce, whose connections carry one request each, whose clocks are asked after every wait, and which tells what
-// was never written from what may have arrived. A decline is one of a closed list, made from what Stripe publishes (see
-// declines); whatever else Stripe says, or does not say, is unknown. A look reads all refunds of the payment, every page, and
-// never the search, which Stripe keeps up to date within about a minute at best; the refund whose name is known is read by it
-// as well. An amount is converted between our minor units (ISO 4217) and Stripe's, and a refund that is no whole number of
-// ours is never taken for one. A key of test mode never reads what is live, nor the other way round.
+// internal/sendonce, whose connections carry one request each, whose clocks are asked after every wait, and which tells
+// what was never written from what may have arrived. A decline is one of a closed list, made from what Stripe publishes
+// (see declines); whatever else Stripe says, or does not say, is unknown. A look reads all refunds of the payment,
+// every page, and never the search, which Stripe keeps up to date within about a minute at best; the refund whose name
+// is known is read by it as well. An amount is converted between our minor units (ISO 4217) and Stripe's, and a refund
+// that is no whole number of ours is never taken for one. A key of test mode never reads what is live, nor the other
+// way round.
 //
 // Stripe's documentation is named where a rule comes from it. Its pages are under https://docs.stripe.com.
 package stripe
@@ -35,8 +36,9 @@ const (
 // DefaultBase is where Stripe's API is.
 const DefaultBase = "https://api.stripe.com"
 
-// RatePerSecond is how many requests reconciliation sends per second, at most: a fifth of what Stripe allows an account in live
-// mode, and less than it allows in test mode (/rate-limits), so that refunds and everything else of the account go on.
+// RatePerSecond is how many requests reconciliation sends per second, at most: a fifth of what Stripe allows an account
+// in live mode, and less than it allows in test mode (/rate-limits), so that refunds and everything else of the account
+// go on.
 const RatePerSecond = 20
 
 // Config is what a Client needs.
@@ -125,7 +127,8 @@ func isLive(key Secret) (bool, error) {
 func (c *Client) Refund(ctx context.Context, r operations.ProviderRequest) (operations.ProviderResult, error) {
 	amount, ok := toStripe(r.AmountCents, r.Currency)
 	if !ok {
-		return operations.ProviderResult{Outcome: operations.OutcomeDeclined, DeclineCode: operations.DeclineDeclined}, nil
+		return operations.ProviderResult{Outcome: operations.OutcomeDeclined, DeclineCode: operations.DeclineDeclined},
+			nil
 	}
 	p := &stripe.RefundCreateParams{
 		Params:   of(r.Account),

@@ -34,7 +34,8 @@ func plant(t *testing.T) *planted {
 	strangers.Exec(`WITH bought AS (INSERT INTO orders (tenant_id, order_id, currency, captured_cents, customer_id,
 			customer_email)
 			VALUES ($1, $2 || '-order', 'EUR', 100, 'cus-1', 'ann@example.com') RETURNING *)
-		INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
+		INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency,
+			approved_by)
 		SELECT tenant_id, $2 || '-operation', 'case-7', order_id, 100, currency, $2 FROM bought`,
 		strangers.ID, harness.Canary)
 	p.Pay(harness.Payment{OrderID: "A", Cents: 10000}, harness.Payment{OrderID: "B", Cents: 10000})
@@ -61,7 +62,8 @@ func (p *planted) exercise(m *model) (codes map[string]bool) {
 		{"process_refund", args{"case_id": "C"}}, {"process_refund", args{"case_id": "case-7"}},
 		{"process_refund", args{"case": "?"}},
 		{"process_refunds", args{"case_ids": []string{"case-7", "C", "none"}}}, {"get_refund", args{"case_id": "C"}},
-		{"get_refund", args{"case_id": "case-7"}}, {"escalate_to_human", args{"case_id": "C", "trigger": "tool_failure"}},
+		{"get_refund", args{"case_id": "case-7"}}, {"escalate_to_human",
+			args{"case_id": "C", "trigger": "tool_failure"}},
 	}
 	said := make([]string, len(calls))
 	together(len(calls), func(i int) {
@@ -101,7 +103,8 @@ func TestCanary_NothingPlantedComesOut(t *testing.T) {
 		m := overHTTP(t, tools.URL, p.key)
 		more(m, tools)
 		seen := p.exercise(m)
-		if maps.Copy(told, seen); !seen[want] && (want == "" || !seen["service_unavailable"]) { // the tools' breaker may be first
+		// the tools' breaker may be first
+		if maps.Copy(told, seen); !seen[want] && (want == "" || !seen["service_unavailable"]) {
 			t.Errorf("%s: no answer says %q: %v", what, want, seen)
 		}
 		p.silent(what, m, tools)

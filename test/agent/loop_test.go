@@ -135,7 +135,8 @@ func (s *stage) converse(m *model, id string) {
 		case 5:
 			s.issue(m, "process_refunds", args{"case_ids": []string{id, "nobody's"}})
 		case 6:
-			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+s.random.roll(300))*time.Millisecond)
+			ctx, cancel := context.WithTimeout(context.Background(),
+				time.Duration(1+s.random.roll(300))*time.Millisecond)
 			guess := args{"case_id": id, "amount_cents": amounts[s.random.roll(len(amounts))]}
 			_, _ = m.try(ctx, "process_refund", guess) // the answer is dropped
 			s.calls.Add(1)

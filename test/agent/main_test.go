@@ -93,7 +93,8 @@ func connect(t testing.TB, transport mcp.Transport, options *mcp.ClientOptions) 
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "model", Version: "1"}, options).Connect(ctx, transport, nil)
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "model", Version: "1"}, options).Connect(ctx,
+		transport, nil)
 	if err != nil {
 		t.Fatalf("connect: %v", err)
 	}

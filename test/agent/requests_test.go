@@ -72,7 +72,8 @@ func TestRequests_EachDecision_AsItsPreviewSaid(t *testing.T) {
 		{"within the limits", "A", 5000, nil, "approved  "},
 		{"a wish for a person", "B", 100, []any{"asked_for_human", true, "categories", []string{"self_harm"}},
 			"escalated asked_for_human people"},
-		{"a category", "C", 100, []any{"categories", []string{"legal_or_regulatory"}}, "escalated legal_or_regulatory legal"},
+		{"a category", "C", 100, []any{"categories", []string{"legal_or_regulatory"}},
+			"escalated legal_or_regulatory legal"},
 		{"policy is silent", "D", 100, []any{"reason_code", "bored"}, "escalated policy_silent refunds"},
 		{"beyond the limit", "E", 5001, nil, "escalated beyond_limit refunds"},
 		{"beyond the order's", "H", 100, nil, "escalated beyond_limit refunds"},
@@ -241,7 +242,8 @@ func TestApprove_RacesARefundThatUsesTheRemainder(t *testing.T) {
 	}
 }
 
-// Nobody approves what their own key asked for, whatever else it may do; two others who approve at once end in one approval.
+// Nobody approves what their own key asked for, whatever else it may do; two others who approve at once end in one
+// approval.
 func TestApprove_IsNotTheRequestersOwn(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t, "--policy", policyFile(t))
@@ -251,7 +253,8 @@ func TestApprove_IsNotTheRequestersOwn(t *testing.T) {
 	e := read(t, d.Client().Post(requestsPath, wishOf("C", "A", 9000)))
 	path := "/v1/escalations/" + text(e.EscalationID) + "/approve"
 	before := d.Rows()
-	if a := d.Client().Post(path, harness.Fields{"decided_by": "ann"}); a.Code() != "escalation_not_approvable" || d.Rows() != before {
+	if a := d.Client().Post(path, harness.Fields{"decided_by": "ann"}); a.Code() != "escalation_not_approvable" ||
+		d.Rows() != before {
 		t.Errorf("%d %s, or a row changed", a.Status, a.Body)
 	}
 	others := []string{d.NewKey(harness.AllScopes), d.NewKey(harness.AllScopes)}
@@ -273,11 +276,13 @@ func TestApprove_IsNotTheRequestersOwn(t *testing.T) {
 	}
 }
 
-// A person's decision of an operation closes its case, in the same transaction; an approval of the case never was an answer.
+// A person's decision of an operation closes its case, in the same transaction; an approval of the case never was an
+// answer.
 func TestEscalation_OfAnOperation_EndsWithAPersonsResolution(t *testing.T) {
 	t.Parallel()
 	s, d, path := needing(t)
-	a := d.Client().Post(harness.RefundPath("K")+"/resolve", harness.Fields{"outcome": "failed", "evidence": "asked the provider", "override": true})
+	a := d.Client().Post(harness.RefundPath("K")+"/resolve",
+		harness.Fields{"outcome": "failed", "evidence": "asked the provider", "override": true})
 	if a.Status != http.StatusOK {
 		t.Fatalf("%d %s", a.Status, a.Body)
 	}
@@ -354,8 +359,9 @@ func write(t *testing.T, path, content string) {
 func TestEscalation_OfAnOperation_EndsWithIt(t *testing.T) {
 	t.Parallel()
 	s, d, path := needing(t)
-	s.Simulator.Refund(d.ProviderKey("K"), harness.Fields{"payment_ref": d.Ref("A"), "amount_cents": 1000, "currency": "EUR",
-		"metadata": harness.Fields{"tenant_id": d.ID, "operation_id": "K"}})
+	s.Simulator.Refund(d.ProviderKey("K"),
+		harness.Fields{"payment_ref": d.Ref("A"), "amount_cents": 1000, "currency": "EUR",
+			"metadata": harness.Fields{"tenant_id": d.ID, "operation_id": "K"}})
 	s.Due(t)
 	together(5, func(i int) {
 		if i == 0 {

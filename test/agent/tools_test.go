@@ -109,7 +109,8 @@ func TestTools_SeveralCases_HideNoPart(t *testing.T) {
 	d := newDesk(t)
 	d.Order("A", 10000)
 	for _, c := range []string{"C1", "C2"} {
-		d.model.want("request_refund", args{"case_id": c, "order_id": "A", "amount_cents": 100, "reason_code": "damaged"},
+		d.model.want("request_refund",
+			args{"case_id": c, "order_id": "A", "amount_cents": 100, "reason_code": "damaged"},
 			"approved no")
 	}
 	d.model.want("request_refund", args{"case_id": "C3", "order_id": "A", "amount_cents": 100, "reason_code": "bored"},
@@ -128,7 +129,8 @@ func TestTools_SeveralCases_HideNoPart(t *testing.T) {
 func TestTools_PeopleAreAskedForAndTold(t *testing.T) {
 	d := newDesk(t)
 	d.Order("A", 10000)
-	wish := args{"case_id": "C1", "order_id": "A", "amount_cents": 4000, "reason_code": "damaged", "asked_for_human": true}
+	wish := args{"case_id": "C1", "order_id": "A", "amount_cents": 4000, "reason_code": "damaged",
+		"asked_for_human": true}
 	if a := d.model.want("request_refund", wish, "escalated no"); a.text("queue") != "people" ||
 		a.text("trigger") != "asked_for_human" {
 		t.Errorf("%v", a)
@@ -298,7 +300,8 @@ func spawnTools(t testing.TB, serverURL string) *harness.Server {
 func TestTools_Confirm_AsksThePersonInTheConversation(t *testing.T) {
 	d := newDesk(t)
 	d.Order("A", 10000)
-	d.model.want("request_refund", args{"case_id": "C", "order_id": "A", "amount_cents": 1999, "reason_code": "damaged"},
+	d.model.want("request_refund",
+		args{"case_id": "C", "order_id": "A", "amount_cents": 1999, "reason_code": "damaged"},
 		"approved no")
 	var mu sync.Mutex
 	var questions []string

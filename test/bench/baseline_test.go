@@ -22,8 +22,8 @@ import (
 )
 
 // baseline is the handler that most teams would write: chi and pgx, one request one transaction; get, begin, read the
-// approval, update, insert, insert, commit. It keeps the same tables and the same three paths, checks API keys from a cache
-// as cheap as refundd's and logs one line per request. It has no metrics and checks less of what it is sent.
+// approval, update, insert, insert, commit. It keeps the same tables and the same three paths, checks API keys from a
+// cache as cheap as refundd's and logs one line per request. It has no metrics and checks less of what it is sent.
 type baseline struct {
 	pool *pgxpool.Pool
 	log  *slog.Logger
@@ -51,7 +51,8 @@ func serveBaseline(ctx context.Context, addr, databaseURL string) error {
 		return err
 	}
 	defer pool.Close()
-	b := &baseline{pool: pool, log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), keys: make(map[[sha256.Size]byte]cachedKey)}
+	b := &baseline{pool: pool, log: slog.New(slog.NewJSONHandler(os.Stderr, nil)),
+		keys: make(map[[sha256.Size]byte]cachedKey)}
 	r := chi.NewRouter()
 	r.Post("/v1/refunds", b.refund)
 	s := &http.Server{Addr: addr, Handler: r, ReadHeaderTimeout: 5 * time.Second}
@@ -105,7 +106,8 @@ func (b *baseline) refund(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
-	b.log.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("method", r.Method), slog.String("path", r.URL.Path),
+	b.log.LogAttrs(r.Context(), slog.LevelInfo, "request", slog.String("method", r.Method),
+		slog.String("path", r.URL.Path),
 		slog.Int("status", status), slog.Float64("duration_ms", float64(time.Since(started).Microseconds())/1000))
 }
 
@@ -154,10 +156,12 @@ func (b *baseline) execute(r *http.Request) (refundAnswer, error) {
 }
 
 // replay answers from the operation's row, or pgx.ErrNoRows.
-func (b *baseline) replay(ctx context.Context, tenantID string, q refundRequest, fingerprint string) (refundAnswer, error) {
+func (b *baseline) replay(ctx context.Context, tenantID string, q refundRequest,
+	fingerprint string) (refundAnswer, error) {
 	a := refundAnswer{MoneyMoved: "yes", Status: "already_processed", Replayed: true}
 	var stored string
-	err := b.pool.QueryRow(ctx, `SELECT fingerprint, operation_id, refund_id::text, order_id, amount_cents, currency, reason, metadata,
+	err := b.pool.QueryRow(ctx, `SELECT fingerprint, operation_id, refund_id::text, order_id, amount_cents, currency,
+		reason, metadata,
 			state, created_at, settled_at
 		FROM refund_operations WHERE tenant_id = $1 AND operation_id = $2`, tenantID, q.OperationID).
 		Scan(&stored, &a.OperationID, &a.RefundID, &a.OrderID, &a.AmountCents, &a.Currency, &a.Reason, &a.Metadata,
@@ -183,7 +187,8 @@ func claim(ctx context.Context, tx pgx.Tx, tenantID string, q refundRequest, fin
 	var cents int64
 	var expired bool
 	err = tx.QueryRow(ctx, `SELECT order_id, amount_cents, coalesce(expires_at <= clock_timestamp(), false)
-		FROM refund_authorizations WHERE tenant_id = $1 AND operation_id = $2`, tenantID, q.OperationID).Scan(&orderID, &cents, &expired)
+		FROM refund_authorizations WHERE tenant_id = $1 AND operation_id = $2`, tenantID, q.OperationID).Scan(&orderID,
+		&cents, &expired)
 	if err != nil {
 		return a, err
 	}
@@ -199,17 +204,21 @@ func claim(ctx context.Context, tx pgx.Tx, tenantID string, q refundRequest, fin
 	if err != nil {
 		return a, err
 	}
-	err = tx.QueryRow(ctx, `INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+	err = tx.QueryRow(ctx, `INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id,
+		amount_cents,
 			currency, reason, metadata, state, settled_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9::jsonb, '{}'), 'succeeded', now()) RETURNING created_at, settled_at`,
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce($9::jsonb, '{}'), 'succeeded', now())
+			RETURNING created_at, settled_at`,
 		tenantID, q.OperationID, fingerprint, a.RefundID, q.OrderID, q.AmountCents, a.Currency, q.Reason, q.Metadata).
 		Scan(&a.CreatedAt, &a.SettledAt)
 	if err != nil {
 		return a, err
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
+	_, err = tx.Exec(ctx, `INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account,
+		credit_account,
 			amount_cents, currency)
-		VALUES ($1, $2, 1, 'refund', 'merchant', 'customer', $3, $4)`, tenantID, q.OperationID, q.AmountCents, a.Currency)
+		VALUES ($1, $2, 1, 'refund', 'merchant', 'customer', $3, $4)`, tenantID, q.OperationID, q.AmountCents,
+		a.Currency)
 	return a, err
 }
 
@@ -227,7 +236,8 @@ func (b *baseline) authenticate(r *http.Request) (string, error) {
 		return known.tenantID, nil
 	}
 	err := b.pool.QueryRow(r.Context(), `SELECT tenant_id FROM api_keys WHERE secret_hash = $1 AND revoked_at IS NULL
-		AND (expires_at IS NULL OR expires_at > clock_timestamp()) AND 'refunds:write' = ANY (scopes)`, hash[:]).Scan(&known.tenantID)
+		AND (expires_at IS NULL OR expires_at > clock_timestamp()) AND 'refunds:write' = ANY (scopes)`,
+		hash[:]).Scan(&known.tenantID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", &refusal{http.StatusUnauthorized, "unauthenticated"}
 	}

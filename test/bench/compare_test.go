@@ -42,14 +42,16 @@ func compare(t testing.TB, db *testdb.DB, scale bench.Scale) *comparison {
 	if err := keys.CreateTenant(ctx, c.tenant, true); err != nil {
 		t.Fatal(err)
 	}
-	secret, _, err := keys.CreateKey(ctx, access.NewKey{TenantID: c.tenant, Scopes: []access.Scope{access.RefundsWrite}})
+	secret, _, err := keys.CreateKey(ctx,
+		access.NewKey{TenantID: c.tenant, Scopes: []access.Scope{access.RefundsWrite}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	folder := t.TempDir()
 	program := build(t, folder)
 	provider := c.start(t, "provider", folder, func(addr string) *exec.Cmd {
-		return exec.CommandContext(context.WithoutCancel(ctx), program, "simulator", "--addr", addr, "--data", inMemory(t))
+		return exec.CommandContext(context.WithoutCancel(ctx), program, "simulator", "--addr", addr, "--data",
+			inMemory(t))
 	})
 	c.runner, err = bench.New(ctx, bench.Config{
 		Pool: db.Owner, TenantID: c.tenant, Secret: secret, Scale: scale, Provider: provider.Used,
@@ -65,7 +67,8 @@ func compare(t testing.TB, db *testdb.DB, scale bench.Scale) *comparison {
 		t.Fatal(err)
 	}
 	c.refundd = c.start(t, "refundd", folder, func(addr string) *exec.Cmd {
-		return exec.CommandContext(context.WithoutCancel(ctx), program, "serve", "--addr", addr, "--simulator-url", provider.URL)
+		return exec.CommandContext(context.WithoutCancel(ctx), program, "serve", "--addr", addr, "--simulator-url",
+			provider.URL)
 	})
 	c.baseline = c.start(t, "baseline", folder, func(addr string) *exec.Cmd {
 		cmd := exec.CommandContext(context.WithoutCancel(ctx), os.Args[0])

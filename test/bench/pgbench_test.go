@@ -15,9 +15,9 @@ import (
 	"refundd/bench"
 )
 
-// oneStatement is a whole refund as one prepared statement and so one transaction and one round trip: read the approval,
-// debit the order, claim the key, post the transfer. A key that is claimed already fails it. Number :n is one of the refunds
-// that were approved for this; each client takes every clients-th of them.
+// oneStatement is a whole refund as one prepared statement and so one transaction and one round trip: read the
+// approval, debit the order, claim the key, post the transfer. A key that is claimed already fails it. Number :n is one
+// of the refunds that were approved for this; each client takes every clients-th of them.
 const oneStatement = `\set n :first + :done * :clients + :client_id
 \set done :done + 1
 WITH terms AS (
@@ -75,7 +75,8 @@ func (c *comparison) pgbench(t testing.TB, clients int) float64 {
 		t.Fatal(err)
 	}
 	password, _ := u.User.Password()
-	cmd := exec.CommandContext(ctx, findPgbench(t), "-n", "-M", "prepared", "-f", script, "-T", strconv.FormatInt(seconds, 10),
+	cmd := exec.CommandContext(ctx, findPgbench(t), "-n", "-M", "prepared", "-f", script, "-T",
+		strconv.FormatInt(seconds, 10),
 		"-c", strconv.Itoa(clients), "-j", strconv.Itoa(min(clients, 2)), "-D", fmt.Sprintf("first=%d", first),
 		"-D", fmt.Sprintf("clients=%d", clients), "-D", "done=0",
 		"-h", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(), u.Path[1:])
@@ -94,7 +95,8 @@ func (c *comparison) pgbench(t testing.TB, clients int) float64 {
 		t.Fatal(err)
 	}
 	if float64(rows) != processed {
-		t.Fatalf("pgbench processed %.0f transactions, %d rows were found (%d were approved)\n%s", processed, rows, reserved, out)
+		t.Fatalf("pgbench processed %.0f transactions, %d rows were found (%d were approved)\n%s", processed, rows,
+			reserved, out)
 	}
 	return number(t, out, `tps = ([\d.]+) \(without initial connection time\)`)
 }

@@ -89,19 +89,29 @@ func (c *comparison) report(b *testing.B, clients int, pgbench, peak float64) {
 		fmt.Fprintf(out, "%s\t%.2f\t%s\n", what, a/b, goal)
 	}
 	fmt.Fprintf(out, "\none transaction per refund, pgbench, best of any number of clients (%d)\t%.0f/s\t\nratio\tmeasured\tgoal\n", clients, pgbench)
-	ratio("new refunds, 256 connections, to the baseline", ours("new", 256).Median, theirs("new", 256).Median, "at least 4")
-	ratio("new refunds, 64 connections, to the baseline", ours("new", 64).Median, theirs("new", 64).Median, "at least 3")
+	ratio("new refunds, 256 connections, to the baseline", ours("new", 256).Median, theirs("new", 256).Median,
+		"at least 4")
+	ratio("new refunds, 64 connections, to the baseline", ours("new", 64).Median, theirs("new", 64).Median,
+		"at least 3")
 	ratio("new refunds, 256 connections, to pgbench", ours("new", 256).Median, pgbench, "at least 1.0")
 	ratio("new refunds, 64 connections, to pgbench", ours("new", 64).Median, pgbench, "at least 1.0")
-	ratio("p50 of 1 connection, to the baseline's", seconds(ours("new", 1), 0.5), seconds(theirs("new", 1), 0.5), "at most 1.1")
-	ratio("p99 of 256 connections, to the baseline's", seconds(ours("new", 256), 0.99), seconds(theirs("new", 256), 0.99), "at most 0.5")
-	ratio("replays to new refunds, 256 connections", ours("replays", 256).Median, ours("new", 256).Median, "at least 2.5")
-	ratio("one hot order, 256 connections, to the baseline", ours("hot", 256).Median, theirs("hot", 256).Median, "at least 2")
-	// Whatever else the machine did meanwhile, CPU per refund stays: what each rate is limited by where the CPU is the limit.
-	ratio("CPU per new refund of all parts, 256 connections, the baseline's to ours", cpu(theirs("new", 256)), cpu(ours("new", 256)), "")
-	ratio("CPU per new refund of all parts, 64 connections, the baseline's to ours", cpu(theirs("new", 64)), cpu(ours("new", 64)), "")
+	ratio("p50 of 1 connection, to the baseline's", seconds(ours("new", 1), 0.5), seconds(theirs("new", 1), 0.5),
+		"at most 1.1")
+	ratio("p99 of 256 connections, to the baseline's", seconds(ours("new", 256), 0.99),
+		seconds(theirs("new", 256), 0.99), "at most 0.5")
+	ratio("replays to new refunds, 256 connections", ours("replays", 256).Median, ours("new", 256).Median,
+		"at least 2.5")
+	ratio("one hot order, 256 connections, to the baseline", ours("hot", 256).Median, theirs("hot", 256).Median,
+		"at least 2")
+	// Whatever else the machine did meanwhile, CPU per refund stays: what each rate is limited by where the CPU is the
+	// limit.
+	ratio("CPU per new refund of all parts, 256 connections, the baseline's to ours", cpu(theirs("new", 256)),
+		cpu(ours("new", 256)), "")
+	ratio("CPU per new refund of all parts, 64 connections, the baseline's to ours", cpu(theirs("new", 64)),
+		cpu(ours("new", 64)), "")
 	// What 256 connections and a provider that takes 10 ms allow.
-	ratio("refunds through the simulator, 256 connections, to connections / latency", ours("simulator", 256).Median, 256/0.010, "at least 0.8, or the CPU is the limit")
+	ratio("refunds through the simulator, 256 connections, to connections / latency", ours("simulator", 256).Median,
+		256/0.010, "at least 0.8, or the CPU is the limit")
 	flooded := ours("new", *flood)
 	ratio("goodput at 5 times the capacity, to the peak", flooded.Median, peak, "at least 0.8")
 	fmt.Fprintf(out, "503 at 5 times the capacity, p99\t%v\tat most 100ms\n", flooded.Shedding.Quantile(0.99))

@@ -38,8 +38,8 @@ func read(t *testing.T, r harness.Result) report {
 	return found
 }
 
-// check wants nothing but the answers that each load is to have, and a row for each acknowledgement. How many there are in so
-// short a time is the machine's affair.
+// check wants nothing but the answers that each load is to have, and a row for each acknowledgement. How many there are
+// in so short a time is the machine's affair.
 func (r report) check(t *testing.T, loads int) {
 	t.Helper()
 	if len(r.Loads) != loads {
@@ -49,7 +49,8 @@ func (r report) check(t *testing.T, loads int) {
 		// A busy machine may not keep up with an open loop; that is no fault of an answer.
 		maps.DeleteFunc(l.Other, func(what string, _ int64) bool { return strings.HasPrefix(what, "not sent") })
 		if len(l.Other) > 0 {
-			t.Errorf("%s with %d connections: %d answers as they are to be, besides %v", l.Mix, l.Connections, l.Answered, l.Other)
+			t.Errorf("%s with %d connections: %d answers as they are to be, besides %v", l.Mix, l.Connections,
+				l.Answered, l.Other)
 		}
 		if l.Memory == 0 || l.Answered > 0 && l.CPU.Service == nil {
 			t.Errorf("%s with %d connections: neither CPU nor memory of the service is told", l.Mix, l.Connections)
@@ -63,7 +64,8 @@ func (r report) check(t *testing.T, loads int) {
 func TestBench_ProvesTheAnswersOfARunningDeployment(t *testing.T) {
 	t.Parallel()
 	s := harness.New(t)
-	r := harness.Command(t, s.DB.URL, "bench", "--url", s.Servers[0].URL, "--admin-url", s.Servers[0].AdminURL, "--json", "--rounds", "1", "--warmup", "100ms",
+	r := harness.Command(t, s.DB.URL, "bench", "--url", s.Servers[0].URL, "--admin-url", s.Servers[0].AdminURL,
+		"--json", "--rounds", "1", "--warmup", "100ms",
 		"--duration", "900ms", "--orders", "500", "--executed", "500", "--connections", "16",
 		"--mix", "new,hot,replays,conflicts,new=60+hot=10+replays=20+conflicts=10", "--ids", "random")
 	read(t, r).check(t, 5)
@@ -72,7 +74,8 @@ func TestBench_ProvesTheAnswersOfARunningDeployment(t *testing.T) {
 
 func TestBench_StartsADeploymentOfItsOwn(t *testing.T) {
 	t.Parallel()
-	r := harness.Command(t, "", "bench", "--self", "--json", "--rounds", "2", "--warmup", "100ms", "--duration", "500ms",
+	r := harness.Command(t, "", "bench", "--self", "--json", "--rounds", "2", "--warmup", "100ms", "--duration",
+		"500ms",
 		"--orders", "500", "--executed", "500", "--connections", "16", "--mix", "new,simulator,replays", "--rate", "100",
 		"--simulator-latency", "5ms")
 	read(t, r).check(t, 3)

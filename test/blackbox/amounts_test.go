@@ -39,9 +39,12 @@ func refused(t *testing.T, tenant *harness.Tenant, name, amount, code, field str
 	}
 	key := "K-" + strings.NewReplacer(" ", "-", "^", "_", "+", ".").Replace(name)
 	for _, r := range []struct{ method, path, body, pointer string }{
-		{http.MethodPost, "/v1/refunds", `{"operation_id":"` + key + `","order_id":"P"` + member + `}`, "/amount_cents"},
-		{http.MethodPut, "/v1/authorizations/" + key, `{"case_id":"c","order_id":"P","approved_by":"ada"` + member + `}`, "/amount_cents"},
-		{http.MethodPut, "/v1/orders/" + key, `{"currency":"EUR"` + strings.Replace(member, "amount", "captured", 1) + `}`, "/captured_cents"},
+		{http.MethodPost, "/v1/refunds", `{"operation_id":"` + key + `","order_id":"P"` + member + `}`,
+			"/amount_cents"},
+		{http.MethodPut, "/v1/authorizations/" + key, `{"case_id":"c","order_id":"P","approved_by":"ada"` + member +
+			`}`, "/amount_cents"},
+		{http.MethodPut, "/v1/orders/" + key, `{"currency":"EUR"` + strings.Replace(member, "amount", "captured", 1) +
+			`}`, "/captured_cents"},
 	} {
 		unchanged(t, tenant, func() {
 			a := raw(tenant.Client(), r.method, r.path, r.body)
@@ -76,7 +79,8 @@ func TestA7_NoAmount_IsNeverTheFullAmount(t *testing.T) {
 	refused(t, tenant, "absent", "", "invalid_request", "required")
 	refused(t, tenant, "null", "null", "invalid_request", "required")
 	refused(t, tenant, "zero", "0", "invalid_request", "out_of_range")
-	for name, amount := range map[string]string{"empty text": `""`, "false": "false", "empty list": "[]", "empty object": "{}"} {
+	for name, amount := range map[string]string{"empty text": `""`, "false": "false", "empty list": "[]",
+		"empty object": "{}"} {
 		refused(t, tenant, name, amount, "malformed_request", "")
 	}
 }
@@ -93,7 +97,8 @@ func TestA14_Numbers_AreExactOrRefused(t *testing.T) {
 	} {
 		refused(t, tenant, name, amount, "malformed_request", "")
 	}
-	for name, amount := range map[string]string{"2^53": "9007199254740992", "2^53+1": "9007199254740993", "thirty digits": strings.Repeat("9", 30)} {
+	for name, amount := range map[string]string{"2^53": "9007199254740992", "2^53+1": "9007199254740993",
+		"thirty digits": strings.Repeat("9", 30)} {
 		refused(t, tenant, name, amount, "invalid_request", "out_of_range")
 	}
 }
@@ -107,7 +112,8 @@ func TestA14_TheLargestAmounts_AreExact(t *testing.T) {
 		tenant.Order(order, cents)
 		tenant.Approve(key, order, cents)
 		for _, a := range []harness.Answer{c.Get(harness.OrderPath(order)), c.Get(harness.AuthorizationPath(key)),
-			c.Refund(key, order, cents), c.Get(harness.RefundPath(key)), c.Get(harness.RefundPath(key) + "/events"), c.Get("/v1/refunds?order_id=" + order)} {
+			c.Refund(key, order, cents), c.Get(harness.RefundPath(key)), c.Get(harness.RefundPath(key) + "/events"),
+			c.Get("/v1/refunds?order_id=" + order)} {
 			if !strings.Contains(string(a.Body), fmt.Sprint("_cents\":", cents)) {
 				t.Errorf("%d does not come back exactly: %s", cents, a.Body)
 			}
@@ -146,7 +152,10 @@ func TestA15_SumsThatWouldWrap_AreRefused(t *testing.T) {
 			tenant.Exec(sql)
 		}
 		answers := make([]harness.Answer, 12)
-		together(len(answers), func(i int) { answers[i] = tenant.At(i).Refund(fmt.Sprint(order, "-", i), order, largest) })
+		together(len(answers), func(i int) {
+			answers[i] = tenant.At(i).Refund(fmt.Sprint(order, "-", i),
+				order, largest)
+		})
 		wanted := map[string]int{"processed": c.fit, "amount_exceeds_refundable": len(answers) - c.fit}
 		if c.fit == 0 {
 			delete(wanted, "processed")
@@ -155,8 +164,10 @@ func TestA15_SumsThatWouldWrap_AreRefused(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 		got := harness.Read[harness.Order](t, tenant.Client().Get(harness.OrderPath(order)))
-		if refunded := (c.before + int64(c.fit)) * largest; got.RefundedCents != refunded || got.RefundableCents != c.captured-refunded {
-			t.Errorf("%s: refunded %d, refundable %d, want %d refunded", name, got.RefundedCents, got.RefundableCents, refunded)
+		if refunded := (c.before + int64(c.fit)) * largest; got.RefundedCents != refunded ||
+			got.RefundableCents != c.captured-refunded {
+			t.Errorf("%s: refunded %d, refundable %d, want %d refunded", name, got.RefundedCents, got.RefundableCents,
+				refunded)
 		}
 	}
 }
@@ -165,9 +176,11 @@ func TestA16_AnotherCurrencyThanTheOrders_IsRefused(t *testing.T) {
 	t.Parallel()
 	tenant := harness.Shared(t).OpenTenant(t)
 	c := tenant.Client()
-	for currency, cents := range map[string]int64{"JPY": 5800, "KWD": 1234, "EUR": 4999, "HRK": 700, "CLF": 12345, "ISK": 99} {
+	for currency, cents := range map[string]int64{"JPY": 5800, "KWD": 1234, "EUR": 4999, "HRK": 700, "CLF": 12345,
+		"ISK": 99} {
 		order := "P-" + currency
-		if a := c.Put(harness.OrderPath(order), harness.Fields{"currency": currency, "captured_cents": 2 * cents}); a.Status != http.StatusCreated {
+		if a := c.Put(harness.OrderPath(order),
+			harness.Fields{"currency": currency, "captured_cents": 2 * cents}); a.Status != http.StatusCreated {
 			t.Errorf("order in %s: %d %s", currency, a.Status, a.Body)
 			continue
 		}
@@ -181,7 +194,8 @@ func TestA16_AnotherCurrencyThanTheOrders_IsRefused(t *testing.T) {
 			}
 			for _, odd := range []string{strings.ToLower(currency), "XXQ", "EURO", "", " EUR", "E\u00dcR"} {
 				refund["currency"] = odd
-				want(t, c.Do(harness.Request{Method: http.MethodPost, Path: "/v1/refunds", Body: harness.JSON(refund)}), "invalid_request")
+				want(t, c.Do(harness.Request{Method: http.MethodPost, Path: "/v1/refunds", Body: harness.JSON(refund)}),
+					"invalid_request")
 			}
 		})
 		refund["currency"] = currency

@@ -31,9 +31,11 @@ func TestA47_WhatWasNotApproved_IsRefusedSeenAndChangesNothing(t *testing.T) {
 	approve("just-expired", harness.Fields{"expires_at": time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
 	tenant.Exec(`UPDATE refund_authorizations SET expires_at = clock_timestamp() WHERE operation_id = 'just-expired'`)
 	approve("revoked", nil)
-	want(t, c.Post(harness.AuthorizationPath("revoked")+"/revoke", harness.Fields{"reason": "mistake", "revoked_by": "ada"}), "200")
+	want(t, c.Post(harness.AuthorizationPath("revoked")+"/revoke",
+		harness.Fields{"reason": "mistake", "revoked_by": "ada"}), "200")
 	approve("revoked-without-body", nil)
-	want(t, c.Do(harness.Request{Method: http.MethodPost, Path: harness.AuthorizationPath("revoked-without-body") + "/revoke", Valid: true}), "200")
+	want(t, c.Do(harness.Request{Method: http.MethodPost, Path: harness.AuthorizationPath("revoked-without-body") +
+		"/revoke", Valid: true}), "200")
 	for name, refusal := range map[string]struct {
 		key, order string
 		cents      int64
@@ -57,7 +59,8 @@ func TestA47_WhatWasNotApproved_IsRefusedSeenAndChangesNothing(t *testing.T) {
 		"beyond the capture, too": {"open", "P", 10001, "", "authorization_mismatch"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body := harness.Fields{"operation_id": refusal.key, "order_id": refusal.order, "amount_cents": refusal.cents}
+			body := harness.Fields{"operation_id": refusal.key, "order_id": refusal.order,
+				"amount_cents": refusal.cents}
 			if refusal.currency != "" {
 				body["currency"] = refusal.currency
 			}
@@ -102,15 +105,20 @@ func TestA47_AnAuthorizationBinds_WhereNoneIsRequired(t *testing.T) {
 	c := tenant.Client()
 	unchanged(t, tenant, func() {
 		want(t, c.Refund("K", "P", 601), "authorization_mismatch")
-		want(t, c.Put(harness.AuthorizationPath("K"), harness.Fields{"case_id": "case-7", "order_id": "P", "amount_cents": 601, "approved_by": "ada"}), "operation_id_conflict")
+		want(t, c.Put(harness.AuthorizationPath("K"),
+			harness.Fields{"case_id": "case-7", "order_id": "P", "amount_cents": 601, "approved_by": "ada"}),
+			"operation_id_conflict")
 	})
-	tenant.Exec(`UPDATE refund_authorizations SET expires_at = now() - interval '1 hour' WHERE tenant_id = $1`, tenant.ID)
+	tenant.Exec(`UPDATE refund_authorizations SET expires_at = now() - interval '1 hour'
+		WHERE tenant_id = $1`, tenant.ID)
 	unchanged(t, tenant, func() { want(t, c.Refund("K", "P", 600), "authorization_expired") })
 	want(t, c.Post(harness.AuthorizationPath("K")+"/revoke", harness.Fields{}), "200")
 	unchanged(t, tenant, func() {
 		want(t, c.Refund("K", "P", 600), "authorization_revoked")
 		want(t, c.Post(harness.AuthorizationPath("K")+"/revoke", harness.Fields{"reason": "again"}), "200")
-		want(t, c.Put(harness.AuthorizationPath("K"), harness.Fields{"case_id": "case-7", "order_id": "P", "amount_cents": 600, "approved_by": "ada"}), "authorization_revoked")
+		want(t, c.Put(harness.AuthorizationPath("K"),
+			harness.Fields{"case_id": "case-7", "order_id": "P", "amount_cents": 600, "approved_by": "ada"}),
+			"authorization_revoked")
 		want(t, c.Get(harness.RefundPath("K")), "refund_not_found")
 	})
 	if page := harness.Read[harness.List[harness.Refund]](t, c.Get("/v1/refunds")); len(page.Data) != 0 {

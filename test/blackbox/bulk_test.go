@@ -71,8 +71,8 @@ func lastOf(t *testing.T, results []byte) map[string]string {
 	return last
 }
 
-// A cancelled event: answers get lost, the run is killed twice, lines are wrong. Each line's refund is executed once, and the same
-// command ends with what only people can mend.
+// A cancelled event: answers get lost, the run is killed twice, lines are wrong. Each line's refund is executed once,
+// and the same command ends with what only people can mend.
 func TestBulk_KilledTwice_RefundsEachLineOnce(t *testing.T) {
 	t.Parallel()
 	const n = 90
@@ -86,7 +86,8 @@ func TestBulk_KilledTwice_RefundsEachLineOnce(t *testing.T) {
 	}
 	text += "E0;500;bulk-0\r\n\r\nE0;1;bulk-1\r\nE0;4.99;decimal\r\nE0;1;exceeds\r\nnone;1;no-order\r\n"
 	for line, says := range map[int]string{
-		n + 4: "refused operation_id_conflict", n + 5: "refused malformed_line", n + 6: "refused amount_exceeds_refundable", n + 7: "refused order_not_found",
+		n + 4: "refused operation_id_conflict", n + 5: "refused malformed_line", n +
+			6: "refused amount_exceeds_refundable", n + 7: "refused order_not_found",
 	} {
 		want[fmt.Sprint(line)] = says
 	}
@@ -162,7 +163,8 @@ func TestBulk_ALineOfAnotherCase_IsRefused_AsTheDryRunSays(t *testing.T) {
 	if diff := cmp.Diff(says, lastOf(t, []byte(dry.Stdout))); diff != "" || dry.ExitCode != 3 {
 		t.Errorf("the dry run exits %d and says (-want +got):\n%s", dry.ExitCode, diff)
 	}
-	if !strings.Contains(dry.Stdout, "operation theirs is approved for case case-7") || !strings.Contains(dry.Stdout, "nobody approved it") {
+	if !strings.Contains(dry.Stdout, "operation theirs is approved for case case-7") ||
+		!strings.Contains(dry.Stdout, "nobody approved it") {
 		t.Errorf("it does not explain:\n%s", dry.Stdout)
 	}
 	if r := harness.Command(t, "", args...); r.ExitCode != 3 {
@@ -174,11 +176,14 @@ func TestBulk_ALineOfAnotherCase_IsRefused_AsTheDryRunSays(t *testing.T) {
 		t.Errorf("the run says (-want +got):\n%s", diff)
 	}
 	want(t, tenant.Client().Get(harness.RefundPath("theirs")), "refund_not_found")
-	if got := tenant.Client().Get(harness.RefundPath("ours")); !strings.Contains(string(got.Body), `"metadata":{"case_id":"case-7"}`) {
+	if got := tenant.Client().Get(harness.RefundPath("ours")); !strings.Contains(string(got.Body),
+		`"metadata":{"case_id":"case-7"}`) {
 		t.Errorf("the refund does not know its case: %s", got.Body)
 	}
-	tenant.Exec(`UPDATE refund_authorizations SET case_id = 'case-9' WHERE tenant_id = $1 AND operation_id = 'ours'`, tenant.ID)
-	if r := harness.Command(t, "", append(args, "--dry-run")...); !strings.Contains(r.Stdout, "2,ours,A,500,refused,authorization_mismatch,yes,") {
+	tenant.Exec(`UPDATE refund_authorizations SET case_id = 'case-9' WHERE tenant_id = $1
+		AND operation_id = 'ours'`, tenant.ID)
+	if r := harness.Command(t, "", append(args, "--dry-run")...); !strings.Contains(r.Stdout,
+		"2,ours,A,500,refused,authorization_mismatch,yes,") {
 		t.Errorf("of a refund that moved its money, under another case, it says\n%s", r.Stdout)
 	}
 }

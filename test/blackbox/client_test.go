@@ -55,7 +55,8 @@ func TestClient_BehindALossyNetwork_TellsTheTruth(t *testing.T) {
 	}
 	callers.Wait()
 	if network.Losses() == 0 || told.Load() == 0 {
-		t.Fatalf("%d losses, %d of %d told of their success: nothing was tried", network.Losses(), told.Load(), operations)
+		t.Fatalf("%d losses, %d of %d told of their success: nothing was tried", network.Losses(), told.Load(),
+			operations)
 	}
 	for i := range operations { // whatever is unknown yet: the same call again ends it
 		id := fmt.Sprint("L", i)

@@ -58,7 +58,8 @@ func (f *forgetful) acts() []forgottenAct {
 	return []forgottenAct{
 		{"refund", "new-refund", refund("new-refund", "P"), []string{"processed", "already_processed"}},
 		{"refund at a provider", "new-at-provider", refund("new-at-provider", "at-provider"),
-			[]string{"processed", "already_processed", "operation_in_progress"}}, // reserved unheard: its lease lives on
+			[]string{"processed", "already_processed", "operation_in_progress"}},
+		// reserved unheard: its lease lives on
 		{"replay", "to-replay", refund("to-replay", "P"), []string{"already_processed"}},
 		{"approve", "new-approval", func() harness.Answer {
 			return c.Put(harness.AuthorizationPath("new-approval"),
@@ -191,7 +192,8 @@ func TestA82_AllConnectionsAreForgotten(t *testing.T) {
 		together(callers, func(i int) {
 			began := time.Now()
 			says := tenant.Client().Refund(fmt.Sprintf("%v-again-%d", pause, i), fmt.Sprintf("P%d", i), 1).Says()
-			if took := time.Since(began); took > forgottenLimit || says != "processed" && says != "database_unavailable" {
+			if took := time.Since(began); took > forgottenLimit || says != "processed" &&
+				says != "database_unavailable" {
 				t.Errorf("%s after %v", says, took)
 			}
 			began = time.Now()

@@ -89,7 +89,8 @@ func TestA61_ATypedName_IsNoProof(t *testing.T) {
 	// What rests on these words alone is named, though it contradicts nothing.
 	r := harness.Command(t, p.Service.DB.ServiceURL, "audit")
 	words := strings.Count(r.Stdout, "unproven tenant="+p.ID+" ")
-	if r.ExitCode != 0 || words != 4 || !strings.Contains(r.Stdout, "\n4 refunds stand as paid on a person's word alone") {
+	if r.ExitCode != 0 || words != 4 ||
+		!strings.Contains(r.Stdout, "\n4 refunds stand as paid on a person's word alone") {
 		t.Errorf("audit exits %d: %s%s", r.ExitCode, r.Stdout, r.Stderr)
 	}
 	var report struct {
@@ -106,15 +107,17 @@ func TestA61_ATypedName_IsNoProof(t *testing.T) {
 // byHand has the provider execute a refund under another key, with an operation's name on it.
 func (p *paying) byHand(operation, order string, cents int64) {
 	p.t.Helper()
-	p.provider.Refund("by-hand-"+operation, harness.Fields{"payment_ref": p.Ref(order), "amount_cents": cents, "currency": "EUR",
-		"metadata": map[string]string{"tenant_id": p.ID, "operation_id": operation}})
+	p.provider.Refund("by-hand-"+operation,
+		harness.Fields{"payment_ref": p.Ref(order), "amount_cents": cents, "currency": "EUR",
+			"metadata": map[string]string{"tenant_id": p.ID, "operation_id": operation}})
 }
 
 // names fails the test where a text does not name every refund that the provider made of an order, with its amount.
 func (p *paying) names(text, order string) {
 	p.t.Helper()
 	for _, x := range p.provider.Refunds() {
-		if x.PaymentRef == p.Ref(order) && !strings.Contains(text, fmt.Sprintf("%s %d %s", x.RefundID, x.AmountCents, x.Currency)) {
+		if x.PaymentRef == p.Ref(order) &&
+			!strings.Contains(text, fmt.Sprintf("%s %d %s", x.RefundID, x.AmountCents, x.Currency)) {
 			p.t.Errorf("%s of %d %s is not named: %s", x.RefundID, x.AmountCents, x.Currency, text)
 		}
 	}
@@ -150,18 +153,22 @@ func TestA61_BlankEvidence_IsRefused(t *testing.T) {
 	overdue(p, "K", "P0")
 	p.provider.Heal()
 	p.resolvable()
-	for _, blank := range []string{" ", "\t\r\n", "\u00a0\u2003\u3000", "\u200b\u200d\ufeff", "\u2060\u00ad\u180e", "\u115f\u3164\uffa0",
+	for _, blank := range []string{" ", "\t\r\n", "\u00a0\u2003\u3000", "\u200b\u200d\ufeff", "\u2060\u00ad\u180e",
+		"\u115f\u3164\uffa0",
 		"\u2800", "\u034f\ufe0f", "\u202e\u2066", "\U000e0020"} {
 		for _, member := range []string{"evidence", "resolved_by"} {
 			a := p.resolve("K", "succeeded", harness.Fields{member: blank})
 			want(t, a, "invalid_request")
-			if faults := harness.Read[harness.Problem](t, a).Errors; len(faults) != 1 || faults[0].Pointer != "/"+member {
+			if faults := harness.Read[harness.Problem](t, a).Errors; len(faults) != 1 ||
+				faults[0].Pointer != "/"+member {
 				t.Errorf("%s %q: %s", member, blank, a.Body)
 			}
 		}
-		a := p.Put(harness.AuthorizationPath("new"), harness.Fields{"case_id": "c", "order_id": "P1", "amount_cents": 1, "approved_by": blank})
+		a := p.Put(harness.AuthorizationPath("new"),
+			harness.Fields{"case_id": "c", "order_id": "P1", "amount_cents": 1, "approved_by": blank})
 		want(t, a, "invalid_request")
-		want(t, p.Post(harness.AuthorizationPath("new")+"/revoke", harness.Fields{"revoked_by": blank}), "invalid_request")
+		want(t, p.Post(harness.AuthorizationPath("new")+"/revoke", harness.Fields{"revoked_by": blank}),
+			"invalid_request")
 	}
 	p.stands("K", "needs_attention", "outcome_overdue")
 	want(t, p.resolve("K", "succeeded", harness.Fields{"evidence": " \u200b票 "}), "200")
@@ -176,7 +183,8 @@ func TestA61_TheKeyThatActed_StandsBesideTheName(t *testing.T) {
 	p.resolvable()
 	desk := p.With(p.NewKey("refunds:resolve,authorizations:write,read"))
 	keyID := p.keyID(desk.Key)
-	a := desk.Post(harness.RefundPath("K")+"/resolve", harness.Fields{"outcome": "succeeded", "evidence": "ticket 1", "resolved_by": "the CEO"})
+	a := desk.Post(harness.RefundPath("K")+"/resolve",
+		harness.Fields{"outcome": "succeeded", "evidence": "ticket 1", "resolved_by": "the CEO"})
 	want(t, a, "200")
 	if e := p.humanEvents("K")[0].Event; deref(e.Actor) != keyID || e.Detail["resolved_by"] != "the CEO" {
 		t.Errorf("decided by %s: %v", deref(e.Actor), e.Detail)
@@ -187,14 +195,16 @@ func TestA61_TheKeyThatActed_StandsBesideTheName(t *testing.T) {
 	want(t, desk.Put(harness.AuthorizationPath("A"), approval), "201")
 	want(t, p.Put(harness.AuthorizationPath("A"), approval), "200") // by another key: the first one approved it
 	p.shows("A", keyID, "the CFO")
-	want(t, desk.Post(harness.AuthorizationPath("A")+"/revoke", harness.Fields{"revoked_by": "the CTO", "reason": "a mistake"}), "200")
+	want(t, desk.Post(harness.AuthorizationPath("A")+"/revoke",
+		harness.Fields{"revoked_by": "the CTO", "reason": "a mistake"}), "200")
 	p.shows("A", "actor="+keyID, "the CTO", "a mistake")
 }
 
 // keyID is the id of a key's secret.
 func (p *paying) keyID(secret string) (id string) {
 	p.t.Helper()
-	err := p.Service.DB.Owner.QueryRow(p.t.Context(), `SELECT key_id FROM api_keys WHERE secret_hash = sha256($1::bytea)`, []byte(secret)).Scan(&id)
+	err := p.Service.DB.Owner.QueryRow(p.t.Context(), `SELECT key_id FROM api_keys
+		WHERE secret_hash = sha256($1::bytea)`, []byte(secret)).Scan(&id)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -204,10 +214,12 @@ func (p *paying) keyID(secret string) (id string) {
 // shows fails the test where `refundd show` does not say so.
 func (p *paying) shows(operation string, says ...string) {
 	p.t.Helper()
-	r := harness.Command(p.t, p.Service.DB.ServiceURL, "show", operation, "--tenant", p.ID, "--simulator-url", p.provider.URL)
+	r := harness.Command(p.t, p.Service.DB.ServiceURL, "show", operation, "--tenant", p.ID, "--simulator-url",
+		p.provider.URL)
 	for _, s := range says {
 		if r.ExitCode != 0 || !strings.Contains(r.Stdout, s) {
-			p.t.Errorf("refundd show %s exits %d and does not say %q:\n%s%s", operation, r.ExitCode, s, r.Stdout, r.Stderr)
+			p.t.Errorf("refundd show %s exits %d and does not say %q:\n%s%s", operation, r.ExitCode, s, r.Stdout,
+				r.Stderr)
 		}
 	}
 }
@@ -223,7 +235,8 @@ func TestA61_WhatNobodyCouldCheck_IsLookedAtAgainAfterTheLag(t *testing.T) {
 	if s := p.Service.Reconcile(t); s.Claimed != 0 {
 		t.Errorf("looked at before the listing can show it: %+v", s)
 	}
-	p.Exec(`UPDATE refund_operations SET next_check_at = next_check_at - interval '1 hour 1 second' WHERE operation_id = 'K'`)
+	p.Exec(`UPDATE refund_operations SET next_check_at = next_check_at - interval '1 hour 1 second'
+		WHERE operation_id = 'K'`)
 	if s := p.Service.Reconcile(t); s.NeedsAttention != 1 {
 		t.Errorf("the run answers %+v", s)
 	}

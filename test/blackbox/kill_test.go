@@ -62,7 +62,8 @@ func (l *load) call(caller int) {
 	}
 }
 
-// await waits until this many more refunds are acknowledged and this many in all have no answer, on a busy machine, too.
+// await waits until this many more refunds are acknowledged and this many in all have no answer, on a busy machine,
+// too.
 func (l *load) await(more, unanswered int) {
 	l.t.Helper()
 	count := func() (int, int) {
@@ -111,8 +112,8 @@ func (l *load) send(url, key string, r rival) harness.Answer {
 	return a
 }
 
-// end stops the callers and holds the service to what it said: every acknowledged refund is there, every other one gets a
-// truthful answer when it is sent again, and money moved once for each.
+// end stops the callers and holds the service to what it said: every acknowledged refund is there, every other one gets
+// a truthful answer when it is sent again, and money moved once for each.
 func (l *load) end(url string) {
 	l.t.Helper()
 	l.halt()
@@ -181,8 +182,8 @@ func TestKill_ServerUnderLoad_LosesNothingThatWasAcknowledged(t *testing.T) {
 	service.Audit(t)
 }
 
-// One of two servers is suspended under load, and another one dies: the survivor answers for both, and the suspended one
-// does no harm when it wakes up.
+// One of two servers is suspended under load, and another one dies: the survivor answers for both, and the suspended
+// one does no harm when it wakes up.
 func TestKill_ServerSuspendedUnderLoad_DoesNoHarmWhenItWakes(t *testing.T) {
 	t.Parallel()
 	service := harness.New(t)

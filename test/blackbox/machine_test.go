@@ -21,7 +21,8 @@ func TestMachine_AgreesWithTheModel(t *testing.T) {
 	var run atomic.Int64
 	rapid.Check(t, func(r *rapid.T) {
 		requires := rapid.Bool().Draw(r, "requires authorizations")
-		m := &machine{world: newWorld(requires), tenant: tenants[requires].For(drawn{t, r}), prefix: fmt.Sprintf("r%d-", run.Add(1))}
+		m := &machine{world: newWorld(requires), tenant: tenants[requires].For(drawn{t, r}),
+			prefix: fmt.Sprintf("r%d-", run.Add(1))}
 		r.Repeat(map[string]func(*rapid.T){
 			"one":     m.one,
 			"refund":  m.aRefund,
@@ -67,7 +68,8 @@ func (m *machine) send(i int, a act) string {
 	case "register":
 		return c.Put(harness.OrderPath(order), harness.Fields{"currency": "EUR", "captured_cents": a.Cents}).Says()
 	case "approve":
-		return c.Put(harness.AuthorizationPath(key), harness.Fields{"case_id": "c", "order_id": order, "amount_cents": a.Cents, "approved_by": "ada"}).Says()
+		return c.Put(harness.AuthorizationPath(key),
+			harness.Fields{"case_id": "c", "order_id": order, "amount_cents": a.Cents, "approved_by": "ada"}).Says()
 	case "revoke":
 		return c.Post(harness.AuthorizationPath(key)+"/revoke", harness.Fields{}).Says()
 	default:
@@ -124,7 +126,8 @@ func (m *machine) expire(r *rapid.T) {
 	if approved, known := m.world.approvals[key]; known {
 		approved.expired = true
 		m.world.approvals[key] = approved
-		m.tenant.Exec(`UPDATE refund_authorizations SET expires_at = clock_timestamp() WHERE tenant_id = $1 AND operation_id = $2`, m.tenant.ID, m.prefix+key)
+		m.tenant.Exec(`UPDATE refund_authorizations SET expires_at = clock_timestamp() WHERE tenant_id = $1
+			AND operation_id = $2`, m.tenant.ID, m.prefix+key)
 	}
 }
 

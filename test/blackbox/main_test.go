@@ -1,6 +1,6 @@
-// Package blackbox attacks refundd's promises from outside: real processes, real HTTP, a real Postgres. Each test is named
-// by the number of a case that broke refund services in the field; each varies its inputs, because the whole kind of fault
-// must not exist.
+// Package blackbox attacks refundd's promises from outside: real processes, real HTTP, a real Postgres. Each test is
+// named by the number of a case that broke refund services in the field; each varies its inputs, because the whole kind
+// of fault must not exist.
 package blackbox
 
 import (
@@ -13,9 +13,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Defaults, which the command line may change. Most tests wait for the servers, more of them than there are processors;
-	// the state machine's share of the time is bounded, and its failure prints its seed.
-	for name, value := range map[string]string{"test.parallel": "6", "rapid.checks": "25", "rapid.steps": "25", "rapid.nofailfile": "true", "rapid.shrinktime": "10s"} {
+	// Defaults, which the command line may change. Most tests wait for the servers, more of them than there are
+	// processors; the state machine's share of the time is bounded, and its failure prints its seed.
+	for name, value := range map[string]string{"test.parallel": "6", "rapid.checks": "25", "rapid.steps": "25",
+		"rapid.nofailfile": "true", "rapid.shrinktime": "10s"} {
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}

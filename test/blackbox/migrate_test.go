@@ -24,7 +24,8 @@ func TestA44_FiveReplicasMigrateAnEmptyDatabase_AllComeUp(t *testing.T) {
 		}
 	}
 	var rows, dirty int
-	if err := service.DB.Owner.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE dirty) FROM schema_migrations`).Scan(&rows, &dirty); err != nil || rows != 1 || dirty != 0 {
+	if err := service.DB.Owner.QueryRow(t.Context(), `SELECT count(*), count(*) FILTER (WHERE dirty)
+		FROM schema_migrations`).Scan(&rows, &dirty); err != nil || rows != 1 || dirty != 0 {
 		t.Errorf("%d versions recorded, %d dirty, %v", rows, dirty, err)
 	}
 	servers := make([]*harness.Server, 5)

@@ -141,7 +141,8 @@ func (w *world) refund(a act) string {
 	return "processed"
 }
 
-// explains finds an order of the acts in which they would have said what they said, and answers the world after it, or nil.
+// explains finds an order of the acts in which they would have said what they said, and answers the world after it, or
+// nil.
 func (w *world) explains(acts []act, said []string, done int) *world {
 	if done == 1<<len(acts)-1 {
 		return w
@@ -161,13 +162,14 @@ func (w *world) explains(acts []act, said []string, done int) *world {
 	return nil
 }
 
-// isApprovedTooLate accepts what no order explains: where no approvals are required, an approval for one order that is sent
-// at the very moment in which its key is executed for another order may be stored. It can never be executed.
+// isApprovedTooLate accepts what no order explains: where no approvals are required, an approval for one order that is
+// sent at the very moment in which its key is executed for another order may be stored. It can never be executed.
 func (w *world) isApprovedTooLate(a act, said string) bool {
 	c, isClaimed := w.claims[a.Key]
 	_, isOrder := w.orders[a.Order]
 	_, isApproved := w.approvals[a.Key]
-	if w.requires || a.Kind != "approve" || said != "201" || !isClaimed || c.revoked || c.order == a.Order || !isOrder || isApproved {
+	if w.requires || a.Kind != "approve" || said != "201" || !isClaimed || c.revoked || c.order == a.Order ||
+		!isOrder || isApproved {
 		return false
 	}
 	w.approvals[a.Key] = approval{order: a.Order, cents: a.Cents}

@@ -9,8 +9,8 @@ import (
 	"refundd/test/harness"
 )
 
-// overRefunded leaves operation K, of 4000, paid at the provider though it had failed, after another refund took the money that
-// was left of order P0: the provider paid 10001 of 10000.
+// overRefunded leaves operation K, of 4000, paid at the provider though it had failed, after another refund took the
+// money that was left of order P0: the provider paid 10001 of 10000.
 func overRefunded(t *testing.T, byHuman bool) *paying {
 	t.Helper()
 	p := newPaying(t)
@@ -20,14 +20,15 @@ func overRefunded(t *testing.T, byHuman bool) *paying {
 	return p
 }
 
-// excess fails the test where an order does not count so much as refunded, held, and paid beyond its capture, or the audit and
-// the metric say otherwise.
+// excess fails the test where an order does not count so much as refunded, held, and paid beyond its capture, or the
+// audit and the metric say otherwise.
 func (p *paying) excess(order string, refunded, held, over int64) {
 	p.t.Helper()
 	p.balance(order, refunded, held)
 	o := harness.Read[harness.Order](p.t, p.Get(harness.OrderPath(order)))
 	if refundable := max(o.CapturedCents-refunded, 0); o.OverRefundedCents != over || o.RefundableCents != refundable {
-		p.t.Errorf("order %s is over-refunded by %d and refundable %d, want %d and %d", order, o.OverRefundedCents, o.RefundableCents, over, refundable)
+		p.t.Errorf("order %s is over-refunded by %d and refundable %d, want %d and %d", order, o.OverRefundedCents,
+			o.RefundableCents, over, refundable)
 	}
 	r := harness.Command(p.t, p.Service.DB.ServiceURL, "audit")
 	named := strings.Contains(r.Stdout, "over_refund tenant="+p.ID+" order="+order+" operation=-:")
@@ -45,8 +46,8 @@ func (p *paying) excess(order string, refunded, held, over int64) {
 	})
 }
 
-// What a provider is known to have paid beyond the capture is counted, stops every further refund, and is named until the
-// capture covers it.
+// What a provider is known to have paid beyond the capture is counted, stops every further refund, and is named until
+// the capture covers it.
 func TestA60_PaidBeyondTheCapture_IsCountedAndNamed(t *testing.T) {
 	t.Parallel()
 	for _, byHuman := range []bool{false, true} {
@@ -68,7 +69,8 @@ func TestA60_PaidBeyondTheCapture_IsCountedAndNamed(t *testing.T) {
 			for _, cents := range []int64{1, 4000, 10000} {
 				a := p.Refund(fmt.Sprint("K-more", cents), "P0", cents)
 				want(t, a, "amount_exceeds_refundable")
-				if says := harness.Read[harness.Problem](t, a); says.RefundableCents == nil || *says.RefundableCents != 0 {
+				if says := harness.Read[harness.Problem](t, a); says.RefundableCents == nil ||
+					*says.RefundableCents != 0 {
 					t.Errorf("it says %s", a.Body)
 				}
 			}
@@ -101,7 +103,8 @@ func TestA60_PaidBeyondTheCapture_IsCountedAndNamed(t *testing.T) {
 	}
 }
 
-// Once the capture covers it, or it failed after all, nothing is beyond it any more, and proof settles it as it does any other.
+// Once the capture covers it, or it failed after all, nothing is beyond it any more, and proof settles it as it does
+// any other.
 func TestA60_TheExcessEnds_ProofSettlesIt(t *testing.T) {
 	t.Parallel()
 	p := overRefunded(t, true)
@@ -137,8 +140,8 @@ func TestA60_AHumansFailed_LowersTheExcess(t *testing.T) {
 	p.excess("P0", 10001, 4000, 1)
 }
 
-// Two operations of one order, of which the provider paid more than was captured: each waits for a person, and the excess is
-// their order's. New refunds of it race with the proof: whatever comes first, the books count what was paid.
+// Two operations of one order, of which the provider paid more than was captured: each waits for a person, and the
+// excess is their order's. New refunds of it race with the proof: whatever comes first, the books count what was paid.
 func TestA60_TwoOfOneOrder_AndRefundsThatRaceWithTheProof(t *testing.T) {
 	t.Parallel()
 	p := newPaying(t)

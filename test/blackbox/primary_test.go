@@ -80,7 +80,8 @@ func TestA70_AllSessionsAreKilledAtOnce_NobodyHearsOfIt(t *testing.T) {
 	}
 	for range rounds {
 		time.Sleep(500 * time.Millisecond)
-		exec(t, s.DB.URL, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+		exec(t, s.DB.URL, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+			AND pid <> pg_backend_pid()`)
 	}
 	close(stop)
 	calls.Wait()
@@ -121,13 +122,18 @@ func TestA71_NotReadyWhileAWriteCouldNotSucceed(t *testing.T) {
 	ready(t, s, http.StatusOK)
 	for _, c := range []struct{ name, do, undo string }{
 		{"table gone", `ALTER TABLE ledger_transfers RENAME TO gone`, `ALTER TABLE gone RENAME TO ledger_transfers`},
-		{"column gone", `ALTER TABLE refund_operations RENAME state TO gone`, `ALTER TABLE refund_operations RENAME gone TO state`},
-		{"older schema", `UPDATE schema_migrations SET version = version - 1`, `UPDATE schema_migrations SET version = version + 1`},
+		{"column gone", `ALTER TABLE refund_operations RENAME state TO gone`,
+			`ALTER TABLE refund_operations RENAME gone TO state`},
+		{"older schema", `UPDATE schema_migrations SET version = version - 1`,
+			`UPDATE schema_migrations SET version = version + 1`},
 		{"no schema", `ALTER TABLE schema_migrations RENAME TO gone`, `ALTER TABLE gone RENAME TO schema_migrations`},
-		{"no debit", `REVOKE UPDATE (refunded_cents) ON orders FROM refundd_service`, `GRANT UPDATE (refunded_cents) ON orders TO refundd_service`},
-		{"no claim", `REVOKE INSERT ON refund_operations FROM refundd_service`, `GRANT INSERT ON refund_operations TO refundd_service`},
+		{"no debit", `REVOKE UPDATE (refunded_cents) ON orders FROM refundd_service`,
+			`GRANT UPDATE (refunded_cents) ON orders TO refundd_service`},
+		{"no claim", `REVOKE INSERT ON refund_operations FROM refundd_service`,
+			`GRANT INSERT ON refund_operations TO refundd_service`},
 		{"no function", `ALTER FUNCTION claim_refunds RENAME TO gone`, `ALTER FUNCTION gone RENAME TO claim_refunds`},
-		{"no function of one", `ALTER FUNCTION claim_refund RENAME TO gone`, `ALTER FUNCTION gone RENAME TO claim_refund`},
+		{"no function of one", `ALTER FUNCTION claim_refund RENAME TO gone`,
+			`ALTER FUNCTION gone RENAME TO claim_refund`},
 		{"no keys", `REVOKE SELECT ON api_keys FROM refundd_service`, `GRANT SELECT ON api_keys TO refundd_service`},
 	} {
 		exec(t, s.DB.URL, c.do)
@@ -204,11 +210,14 @@ func TestA84_NoStandbyAnswers_NothingIsReportedAsDone(t *testing.T) {
 	}
 }
 
-// commitWaits reports whether a commit takes longer than any other one, as it does once the checkpointer knows of the standbys.
+// commitWaits reports whether a commit takes longer than any other one, as it does once the checkpointer knows of the
+// standbys.
 func commitWaits(s *harness.Service) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond) // the refunds wait for their locks for 3 s
+	// the refunds wait for their locks for 3 s
+	ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
 	defer cancel()
-	_, err := s.DB.Owner.Exec(ctx, `SELECT set_config('synchronous_commit', 'on', true), pg_logical_emit_message(true, 'test', '')`)
+	_, err := s.DB.Owner.Exec(ctx, `SELECT set_config('synchronous_commit', 'on', true),
+		pg_logical_emit_message(true, 'test', '')`)
 	return err != nil
 }
 

@@ -14,7 +14,8 @@ import (
 	"refundd/test/harness"
 )
 
-// operation is a route of the contract with a request that would be good, for order P and keys K (executed) and L (open).
+// operation is a route of the contract with a request that would be good, for order P and keys K (executed) and L
+// (open).
 type operation struct {
 	method, path string // as the contract writes it
 	example      string // of the path, with a good query
@@ -23,28 +24,36 @@ type operation struct {
 }
 
 var operations = append([]operation{
-	{http.MethodPut, "/v1/orders/{order_id}", "/v1/orders/P", `{"currency":"EUR","captured_cents":10000}`, "orders:write"},
+	{http.MethodPut, "/v1/orders/{order_id}", "/v1/orders/P", `{"currency":"EUR","captured_cents":10000}`,
+		"orders:write"},
 	{http.MethodGet, "/v1/orders/{order_id}", "/v1/orders/P", "", "read"},
 	{http.MethodGet, "/v1/orders", "/v1/orders?customer_email=ada@example.com", "", "read"},
-	{http.MethodPut, "/v1/authorizations/{operation_id}", "/v1/authorizations/L", `{"case_id":"case-7","order_id":"P","amount_cents":600,"approved_by":"ada"}`, "authorizations:write"},
+	{http.MethodPut, "/v1/authorizations/{operation_id}", "/v1/authorizations/L",
+		`{"case_id":"case-7","order_id":"P","amount_cents":600,"approved_by":"ada"}`, "authorizations:write"},
 	{http.MethodGet, "/v1/authorizations/{operation_id}", "/v1/authorizations/L", "", "read"},
-	{http.MethodPost, "/v1/authorizations/{operation_id}/revoke", "/v1/authorizations/L/revoke", `{"reason":"r"}`, "authorizations:write"},
+	{http.MethodPost, "/v1/authorizations/{operation_id}/revoke", "/v1/authorizations/L/revoke", `{"reason":"r"}`,
+		"authorizations:write"},
 	{http.MethodGet, "/v1/authorizations", "/v1/authorizations?case_id=case-7", "", "read"},
-	{http.MethodPost, "/v1/refunds", "/v1/refunds", `{"operation_id":"L","order_id":"P","amount_cents":600}`, "refunds:write"},
+	{http.MethodPost, "/v1/refunds", "/v1/refunds", `{"operation_id":"L","order_id":"P","amount_cents":600}`,
+		"refunds:write"},
 	{http.MethodGet, "/v1/refunds", "/v1/refunds?limit=5", "", "read"},
 	{http.MethodGet, "/v1/refunds/{operation_id}", "/v1/refunds/K", "", "read"},
 	{http.MethodGet, "/v1/refunds/{operation_id}/events", "/v1/refunds/K/events?limit=5", "", "read"},
 	{http.MethodPost, "/v1/refunds/{operation_id}/reconcile", "/v1/refunds/K/reconcile", `{}`, "refunds:write"},
-	{http.MethodPost, "/v1/refunds/{operation_id}/resolve", "/v1/refunds/K/resolve", `{"outcome":"failed","evidence":"e"}`, "refunds:resolve"},
-	{http.MethodPost, "/v1/refund-requests", "/v1/refund-requests", `{"case_id":"c","order_id":"P","amount_cents":600,"reason_code":"damaged"}`, "refunds:request"},
+	{http.MethodPost, "/v1/refunds/{operation_id}/resolve", "/v1/refunds/K/resolve",
+		`{"outcome":"failed","evidence":"e"}`, "refunds:resolve"},
+	{http.MethodPost, "/v1/refund-requests", "/v1/refund-requests",
+		`{"case_id":"c","order_id":"P","amount_cents":600,"reason_code":"damaged"}`, "refunds:request"},
 	{http.MethodGet, "/v1/escalations", "/v1/escalations?limit=5", "", "read"},
 	{http.MethodPost, "/v1/escalations", "/v1/escalations", `{"case_id":"c","trigger":"other"}`, "refunds:request"},
 	{http.MethodGet, "/v1/escalations/{escalation_id}", casePath, "", "read"},
 	{http.MethodPost, "/v1/escalations/{escalation_id}/approve", casePath + "/approve", `{}`, "authorizations:write"},
 	{http.MethodPost, "/v1/escalations/{escalation_id}/decline", casePath + "/decline", `{}`, "authorizations:write"},
-	{http.MethodPost, "/v1/escalations/{escalation_id}/take", casePath + "/take", `{"owner":"ada"}`, "authorizations:write"},
+	{http.MethodPost, "/v1/escalations/{escalation_id}/take", casePath + "/take", `{"owner":"ada"}`,
+		"authorizations:write"},
 	{http.MethodGet, "/v1/refund-totals/open", "/v1/refund-totals/open", "", "read"},
-	{http.MethodGet, "/v1/refund-totals", "/v1/refund-totals?created_after=2026-01-01T00:00:00Z&created_before=2026-01-02T00:00:00Z", "", "read"},
+	{http.MethodGet, "/v1/refund-totals",
+		"/v1/refund-totals?created_after=2026-01-01T00:00:00Z&created_before=2026-01-02T00:00:00Z", "", "read"},
 	{http.MethodGet, "/v1/reconciliation-runs", "/v1/reconciliation-runs?limit=5", "", "read"},
 	{http.MethodGet, "/v1/audits", "/v1/audits?limit=5", "", "read"},
 	{http.MethodGet, "/v1/me", "/v1/me", "", "read"},
@@ -99,16 +108,19 @@ func (p *provoked) meet(o operation, s *harness.Server, c harness.Client, r harn
 	p.seen[fmt.Sprintf("%s %s %d %s", o.method, o.path, a.Status, code)] = true
 }
 
-// elsewhere tells the errors that only a provider, a full queue or a broken process brings about: other tests meet them.
+// elsewhere tells the errors that only a provider, a full queue or a broken process brings about: other tests meet
+// them.
 func elsewhere(method, path string, code any) bool {
-	if path == "/v1/webhooks/stripe" || method == http.MethodPut && path == "/v1/orders/{order_id}" && code == "currency_mismatch" {
+	if path == "/v1/webhooks/stripe" || method == http.MethodPut && path == "/v1/orders/{order_id}" &&
+		code == "currency_mismatch" {
 		return true // they need Stripe
 	}
 	switch code {
 	case "operation_in_progress", "refund_declined", "operation_needs_attention", "provider_disagrees":
 		return true // they need a provider
 	case "provider_unavailable":
-		return strings.HasSuffix(path, "/resolve") || method == http.MethodPut // of an order whose payment is to be read
+		// of an order whose payment is to be read
+		return strings.HasSuffix(path, "/resolve") || method == http.MethodPut
 	case "overloaded":
 		return path != "/v1/refunds" || method != http.MethodPost // only refunds wait in a queue
 	case "internal":
@@ -128,9 +140,12 @@ func TestA51_EveryErrorOfEveryRoute_IsTheDocumentedProblem(t *testing.T) {
 	tenant.Load([]string{"P", "Q"}, 10000)
 	tenant.Approve("K", "P", 600)
 	tenant.Approve("L", "P", 600)
-	tenant.Exec(`INSERT INTO escalations (tenant_id, escalation_id, subject, trigger, queue, operation_id, policy_version, opened_by, due_at, state, closed_at, closed_by)
-		VALUES ($1, '00000000-0000-7000-8000-000000000001', 'operation', 'needs_attention', 'refunds', 'K', 'none', 'refundd', now(), 'open', NULL, NULL),
-			($1, '00000000-0000-7000-8000-000000000002', 'operation', 'needs_attention', 'refunds', 'K', 'none', 'refundd', now(), 'closed', now(), 'refundd')`, tenant.ID)
+	tenant.Exec(`INSERT INTO escalations (tenant_id, escalation_id, subject, trigger, queue, operation_id,
+		policy_version, opened_by, due_at, state, closed_at, closed_by)
+		VALUES ($1, '00000000-0000-7000-8000-000000000001', 'operation', 'needs_attention', 'refunds', 'K', 'none',
+			'refundd', now(), 'open', NULL, NULL),
+			($1, '00000000-0000-7000-8000-000000000002', 'operation', 'needs_attention', 'refunds', 'K', 'none',
+				'refundd', now(), 'closed', now(), 'refundd')`, tenant.ID)
 	want(t, c.Refund("K", "P", 600), "processed")
 	loadWebhooks(t, tenant)
 	p.refusedBeforeAnyRow(service, tenant)
@@ -174,15 +189,20 @@ func (p *provoked) refusedBeforeAnyRow(service *harness.Service, tenant *harness
 		}
 	}
 	for path, methods := range map[string][]string{
-		"/v1/orders/P": {"POST", "DELETE", "PATCH", "OPTIONS"}, "/v1/orders": {"POST", "PUT", "DELETE"}, "/v1/authorizations/K": {"POST", "DELETE", "PATCH"},
-		"/v1/authorizations/K/revoke": {"GET", "PUT", "DELETE"}, "/v1/authorizations": {"POST", "PUT"}, "/v1/refunds": {"PUT", "DELETE", "PATCH"},
-		"/v1/refunds/K": {"POST", "PUT", "DELETE", "PATCH", "PROPFIND"}, "/v1/refunds/K/events": {"POST", "DELETE"}, "/healthz": {"POST"}, "/readyz": {"PUT"}, "/openapi.yaml": {"DELETE"},
+		"/v1/orders/P": {"POST", "DELETE", "PATCH", "OPTIONS"}, "/v1/orders": {"POST", "PUT",
+			"DELETE"}, "/v1/authorizations/K": {"POST", "DELETE", "PATCH"},
+		"/v1/authorizations/K/revoke": {"GET", "PUT", "DELETE"}, "/v1/authorizations": {"POST",
+			"PUT"}, "/v1/refunds": {"PUT", "DELETE", "PATCH"},
+		"/v1/refunds/K": {"POST", "PUT", "DELETE", "PATCH", "PROPFIND"}, "/v1/refunds/K/events": {"POST",
+			"DELETE"}, "/healthz": {"POST"}, "/readyz": {"PUT"}, "/openapi.yaml": {"DELETE"},
 	} {
 		for _, method := range methods {
-			p.meet(operation{method: method, path: path}, s, c, harness.Request{Method: method, Path: path}, "method_not_allowed")
+			p.meet(operation{method: method, path: path}, s, c, harness.Request{Method: method, Path: path},
+				"method_not_allowed")
 		}
 	}
-	for _, path := range []string{"/v1", "/v1/", "/v2/refunds", "/v1/refund", "/v1/refunds/", "/v1/refunds/K/", "/v1/refunds/K/event", "/v1/refunds/K/events/1",
+	for _, path := range []string{"/v1", "/v1/", "/v2/refunds", "/v1/refund", "/v1/refunds/", "/v1/refunds/K/",
+		"/v1/refunds/K/event", "/v1/refunds/K/events/1",
 		"/v1/orders/", "/v1/orders/P/", "/V1/refunds", "//v1/refunds", "/v1//refunds", "/v1/authorizations/K/revoked", "/metrics", "/debug/pprof/", "/healthz/"} {
 		p.meet(operation{path: path}, s, c, harness.Request{Method: http.MethodGet, Path: path}, "not_found")
 	}
@@ -190,29 +210,45 @@ func (p *provoked) refusedBeforeAnyRow(service *harness.Service, tenant *harness
 
 // invalid are values out of range: for each operation bodies or queries.
 var invalid = map[string][]string{
-	"PUT /v1/orders/{order_id}":                     {`{"captured_cents":0}`, `{"currency":"eur"}`, `{"provider":"paypal"}`, `{"customer":{"email":""}}`},
-	"GET /v1/orders":                                {"", "customer_email=", "customer_id=" + strings.Repeat("x", 256), "customer_email=a&customer_email=b"},
-	"PUT /v1/authorizations/{operation_id}":         {`{}`, `{"case_id":"","order_id":"P","amount_cents":600,"approved_by":"ada"}`, `{"case_id":"c","order_id":"P","amount_cents":600,"approved_by":"ada","expires_at":"tomorrow"}`},
+	"PUT /v1/orders/{order_id}": {`{"captured_cents":0}`, `{"currency":"eur"}`,
+		`{"provider":"paypal"}`, `{"customer":{"email":""}}`},
+	"GET /v1/orders": {"", "customer_email=", "customer_id=" + strings.Repeat("x", 256),
+		"customer_email=a&customer_email=b"},
+	"PUT /v1/authorizations/{operation_id}": {`{}`,
+		`{"case_id":"","order_id":"P","amount_cents":600,"approved_by":"ada"}`,
+		`{"case_id":"c","order_id":"P","amount_cents":600,"approved_by":"ada","expires_at":"tomorrow"}`},
 	"POST /v1/authorizations/{operation_id}/revoke": {`{"reason":"` + strings.Repeat("x", 1001) + `"}`},
 	"GET /v1/authorizations":                        {"", "case_id=", "case_id=" + strings.Repeat("x", 256)},
-	"POST /v1/refunds":                              {`{"operation_id":"L"}`, `{"operation_id":"L","order_id":"","amount_cents":1}`, `{"operation_id":"L","order_id":"P","amount_cents":0}`, `{"operation_id":"/","order_id":"P","amount_cents":600}`},
-	"GET /v1/refunds":                               {"limit=0", "limit=101", "limit=x", "limit=1.5", "limit=-1", "limit=", "cursor=x", "state=revoked", "state=SUCCEEDED", "order_id=%20", "provider_refund_id=", "diagnostic_ref=", "created_after=yesterday", "created_before=2026-01-01", "limit=1&limit=2"},
-	"POST /v1/refunds/{operation_id}/resolve":       {`{}`, `{"outcome":"pending","evidence":"e"}`, `{"outcome":"failed"}`, `{"outcome":"failed","evidence":""}`},
-	"POST /v1/refund-requests":                      {`{}`, `{"case_id":"c","order_id":"P","amount_cents":600,"reason_code":"Damaged"}`, `{"case_id":"c","order_id":"P","amount_cents":0,"reason_code":"damaged"}`, `{"case_id":"c","order_id":"P","amount_cents":1,"reason_code":"damaged","categories":["rude"]}`},
-	"GET /v1/refund-totals/open":                    {"state=pending"},
-	"GET /v1/refund-totals": {"", "created_after=2026-01-01T00:00:00Z", "created_after=2026-01-02T00:00:00Z&created_before=2026-01-01T00:00:00Z",
+	"POST /v1/refunds": {`{"operation_id":"L"}`,
+		`{"operation_id":"L","order_id":"","amount_cents":1}`, `{"operation_id":"L","order_id":"P","amount_cents":0}`,
+		`{"operation_id":"/","order_id":"P","amount_cents":600}`},
+	"GET /v1/refunds": {"limit=0", "limit=101", "limit=x", "limit=1.5", "limit=-1",
+		"limit=", "cursor=x", "state=revoked", "state=SUCCEEDED", "order_id=%20", "provider_refund_id=",
+		"diagnostic_ref=", "created_after=yesterday", "created_before=2026-01-01", "limit=1&limit=2"},
+	"POST /v1/refunds/{operation_id}/resolve": {`{}`, `{"outcome":"pending","evidence":"e"}`,
+		`{"outcome":"failed"}`, `{"outcome":"failed","evidence":""}`},
+	"POST /v1/refund-requests": {`{}`,
+		`{"case_id":"c","order_id":"P","amount_cents":600,"reason_code":"Damaged"}`,
+		`{"case_id":"c","order_id":"P","amount_cents":0,"reason_code":"damaged"}`,
+		`{"case_id":"c","order_id":"P","amount_cents":1,"reason_code":"damaged","categories":["rude"]}`},
+	"GET /v1/refund-totals/open": {"state=pending"},
+	"GET /v1/refund-totals": {"", "created_after=2026-01-01T00:00:00Z",
+		"created_after=2026-01-02T00:00:00Z&created_before=2026-01-01T00:00:00Z",
 		"created_after=2025-01-01T00:00:00Z&created_before=2026-01-01T00:00:00Z", "created_after=x&created_before=y",
 		"created_after=2026-01-01T00:00:00Z&created_before=2026-01-02T00:00:00Z&unit=minute"},
 	"GET /v1/reconciliation-runs": {"limit=0", "cursor=x", "created_after=x"},
 	"GET /v1/audits":              {"limit=0", "cursor=x", "created_after=x"},
 	"GET /v1/me":                  {"key=1"},
-	"GET /v1/escalations": {"limit=0", "cursor=x", "state=done", "queue=", "created_after=x", "state=open&sort=created_at",
+	"GET /v1/escalations": {"limit=0", "cursor=x", "state=done", "queue=", "created_after=x",
+		"state=open&sort=created_at",
 		"state=closed&sort=due_at"},
-	"POST /v1/escalations":                         {`{}`, `{"case_id":"c","trigger":"bored"}`, `{"case_id":"","trigger":"other"}`},
+	"POST /v1/escalations": {`{}`, `{"case_id":"c","trigger":"bored"}`,
+		`{"case_id":"","trigger":"other"}`},
 	"POST /v1/escalations/{escalation_id}/approve": {`{"decided_by":""}`},
 	"POST /v1/escalations/{escalation_id}/decline": {`{"note":""}`},
 	"POST /v1/escalations/{escalation_id}/take":    {`{}`, `{"owner":""}`},
-	"GET /v1/refunds/{operation_id}/events":        {"limit=0", "limit=101", "cursor=x", "created_after=x", "created_before=x"},
+	"GET /v1/refunds/{operation_id}/events": {"limit=0", "limit=101", "cursor=x", "created_after=x",
+		"created_before=x"},
 }
 
 func (p *provoked) refusedByRows(service *harness.Service, tenant *harness.Tenant) {
@@ -235,14 +271,17 @@ func (p *provoked) refusedByRows(service *harness.Service, tenant *harness.Tenan
 			if o.method != http.MethodPut {
 				p.meet(o, s, c, at(o, nowhere).request(), "authorization_not_found")
 			}
-		case "/v1/refunds/{operation_id}", "/v1/refunds/{operation_id}/events", "/v1/refunds/{operation_id}/reconcile", "/v1/refunds/{operation_id}/resolve":
+		case "/v1/refunds/{operation_id}", "/v1/refunds/{operation_id}/events", "/v1/refunds/{operation_id}/reconcile",
+			"/v1/refunds/{operation_id}/resolve":
 			p.meet(o, s, c, at(o, nowhere).request(), "refund_not_found")
 		}
 		if strings.HasPrefix(o.path, "/v1/escalations/") {
-			p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "x", 1)).with(o.body, ""), "invalid_request")
+			p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "x", 1)).with(o.body, ""),
+				"invalid_request")
 			p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "000000000009", 1)).request(), "not_found")
 			if o.method == http.MethodPost {
-				p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "000000000002", 1)).request(), "escalation_not_approvable")
+				p.meet(o, s, c, at(o, strings.Replace(o.example, "000000000001", "000000000002", 1)).request(),
+					"escalation_not_approvable")
 			}
 		}
 		p.refusedWebhook(o, s, c)
@@ -261,7 +300,8 @@ func (p *provoked) refusedByRows(service *harness.Service, tenant *harness.Tenan
 
 func (p *provoked) refusedOrders(s *harness.Server, c harness.Client) {
 	put := operations[0]
-	for _, body := range []string{`{"currency":"USD"}`, `{"captured_cents":9999}`, `{"provider":"stripe","provider_payment_ref":"pi"}`} {
+	for _, body := range []string{`{"currency":"USD"}`, `{"captured_cents":9999}`,
+		`{"provider":"stripe","provider_payment_ref":"pi"}`} {
 		p.meet(put, s, c, put.with(body, ""), "order_immutable")
 	}
 	put.example = "/v1/orders/S"
@@ -269,7 +309,8 @@ func (p *provoked) refusedOrders(s *harness.Server, c harness.Client) {
 	c.Do(put.with(body, ""))
 	put.example = "/v1/orders/T"
 	p.meet(put, s, c, put.with(body, ""), "payment_already_registered")
-	for _, body := range []string{`{}`, `{"currency":"EUR"}`, `{"captured_cents":1}`, `{"currency":"EUR","captured_cents":null}`} {
+	for _, body := range []string{`{}`, `{"currency":"EUR"}`, `{"captured_cents":1}`,
+		`{"currency":"EUR","captured_cents":null}`} {
 		p.meet(put, s, c, put.with(body, ""), "invalid_request")
 	}
 }
@@ -291,7 +332,9 @@ func (p *provoked) refusedApprovals(s *harness.Server, c harness.Client) {
 
 func (p *provoked) refusedRefunds(s *harness.Server, tenant *harness.Tenant) {
 	c, post := tenant.Client(), operations[7]
-	tenant.Load(nil, 1, harness.Approved{OperationID: "X", OrderID: "P", Cents: 600}, harness.Approved{OperationID: "big", OrderID: "P", Cents: 9999}, harness.Approved{OperationID: "sim", OrderID: "S", Cents: 5})
+	tenant.Load(nil, 1, harness.Approved{OperationID: "X", OrderID: "P", Cents: 600},
+		harness.Approved{OperationID: "big", OrderID: "P", Cents: 9999},
+		harness.Approved{OperationID: "sim", OrderID: "S", Cents: 5})
 	tenant.Exec(`UPDATE refund_authorizations SET expires_at = now() WHERE operation_id = 'X'`)
 	for _, r := range []struct{ key, order, cents, more, code string }{
 		{"K", "P", "601", "", "operation_id_conflict"},
@@ -311,9 +354,13 @@ func (p *provoked) refusedRefunds(s *harness.Server, tenant *harness.Tenant) {
 }
 
 func (p *provoked) tooMany(s *harness.Server, tenant *harness.Tenant) {
-	tenant.Exec(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents, customer_email) SELECT $1, 'many-' || i, 'EUR', 1, 'Many@Example.com' FROM generate_series(1, 201) AS i`, tenant.ID)
-	tenant.Exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by) SELECT $1, 'many-' || i, 'many', 'P', 1, 'EUR', 'ada' FROM generate_series(1, 201) AS i`, tenant.ID)
-	p.meet(operations[2], s, tenant.Client(), operations[2].with("", "customer_email=many@example.COM"), "too_many_matches")
+	tenant.Exec(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents, customer_email) SELECT $1,
+		'many-' || i, 'EUR', 1, 'Many@Example.com' FROM generate_series(1, 201) AS i`, tenant.ID)
+	tenant.Exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency,
+		approved_by) SELECT $1, 'many-' || i, 'many', 'P', 1, 'EUR', 'ada' FROM generate_series(1, 201) AS i`,
+		tenant.ID)
+	p.meet(operations[2], s, tenant.Client(), operations[2].with("", "customer_email=many@example.COM"),
+		"too_many_matches")
 	p.meet(operations[6], s, tenant.Client(), operations[6].with("", "case_id=many"), "too_many_matches")
 }
 
@@ -323,7 +370,8 @@ func (p *provoked) limited(service *harness.Service, tenant *harness.Tenant) {
 	c := tenant.Client()
 	c.URL = limited.URL
 	want(p.t, c.Get("/v1/refunds/K"), "200")
-	together(len(operations), func(i int) { p.meet(operations[i], limited, c, operations[i].request(), "rate_limited") })
+	together(len(operations),
+		func(i int) { p.meet(operations[i], limited, c, operations[i].request(), "rate_limited") })
 	limited.Kill()
 }
 

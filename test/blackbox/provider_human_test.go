@@ -9,7 +9,8 @@ import (
 	"refundd/test/harness"
 )
 
-// failedThoughPaid leaves an operation failed, though the provider executed it, in ways that a provider can bring about.
+// failedThoughPaid leaves an operation failed, though the provider executed it, in ways that a provider can bring
+// about.
 func failedThoughPaid(p *paying, operation, order string, byHuman bool) {
 	p.t.Helper()
 	p.provider.Fault("drop_after", harness.Times(1))
@@ -17,7 +18,8 @@ func failedThoughPaid(p *paying, operation, order string, byHuman bool) {
 	p.provider.Forget()
 	p.provider.Fault("lookup_lag", harness.After(24*time.Hour)) // a listing that lags for longer than it is said to
 	if byHuman {
-		p.Exec(`UPDATE refund_operations SET provider_key_expires_at = clock_timestamp() - interval '1 hour' WHERE operation_id = $1`, operation)
+		p.Exec(`UPDATE refund_operations SET provider_key_expires_at = clock_timestamp() - interval '1 hour'
+			WHERE operation_id = $1`, operation)
 		time.Sleep(listingLag)
 		p.reconcile()
 		p.stands(operation, "needs_attention", "provider_key_expired")
@@ -95,7 +97,8 @@ func overdue(p *paying, operation, order string, faults ...harness.Fields) {
 	p.provider.Fault("drop_after", harness.Times(1))
 	p.refund(operation, order, "pending")
 	p.provider.Fault("lookup_down")
-	p.Exec(`UPDATE refund_operations SET created_at = created_at - interval '80 hours' WHERE operation_id = $1`, operation)
+	p.Exec(`UPDATE refund_operations SET created_at = created_at - interval '80 hours'
+		WHERE operation_id = $1`, operation)
 	p.reconcile()
 	p.stands(operation, "needs_attention", "outcome_overdue")
 	p.resolvable()
@@ -109,10 +112,13 @@ func TestA55_AHumansWord_DoesNotStandAgainstTheProvidersBooks(t *testing.T) {
 		state   string // that stands then
 		code    string
 	}{
-		"failed, it shows success":      {nil, "failed", "succeeded", ""},
-		"failed, it still works on it":  {[]harness.Fields{{"mode": "pending", "delay_ms": 3600000}}, "failed", "needs_attention", "outcome_overdue"},
-		"succeeded, it shows a failure": {[]harness.Fields{{"mode": "fail_later", "delay_ms": 1}}, "succeeded", "failed", "expired_or_canceled_card"},
-		"succeeded, it failed at once":  {[]harness.Fields{{"mode": "pending", "delay_ms": 1}, {"mode": "fail_later", "delay_ms": 1}}, "succeeded", "failed", "expired_or_canceled_card"},
+		"failed, it shows success": {nil, "failed", "succeeded", ""},
+		"failed, it still works on it": {[]harness.Fields{{"mode": "pending", "delay_ms": 3600000}}, "failed",
+			"needs_attention", "outcome_overdue"},
+		"succeeded, it shows a failure": {[]harness.Fields{{"mode": "fail_later", "delay_ms": 1}}, "succeeded",
+			"failed", "expired_or_canceled_card"},
+		"succeeded, it failed at once": {[]harness.Fields{{"mode": "pending", "delay_ms": 1},
+			{"mode": "fail_later", "delay_ms": 1}}, "succeeded", "failed", "expired_or_canceled_card"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,8 +174,9 @@ func TestA55_BooksThatContradictThemselves_AreNoFailure(t *testing.T) {
 	p := newPaying(t)
 	overdue(p, "K", "P0")
 	p.provider.Heal()
-	p.provider.Refund("somebody-elses", harness.Fields{"payment_ref": p.Ref("P0"), "amount_cents": 4000, "currency": "EUR",
-		"metadata": map[string]string{"tenant_id": p.ID, "operation_id": "K"}})
+	p.provider.Refund("somebody-elses",
+		harness.Fields{"payment_ref": p.Ref("P0"), "amount_cents": 4000, "currency": "EUR",
+			"metadata": map[string]string{"tenant_id": p.ID, "operation_id": "K"}})
 	want(t, p.resolve("K", "failed"), "provider_disagrees")
 	p.stands("K", "needs_attention", "outcome_overdue")
 	p.reconcile()
@@ -196,7 +203,8 @@ func TestA55_WithinTheListingsLag_OnlyAnOverrideStands(t *testing.T) {
 	p.stands("K", "failed", "resolved_failed")
 	found := false
 	for _, e := range p.timeline("K") {
-		found = found || e.Event != nil && e.Event.Detail["override"] == "true" && e.Event.Detail["evidence"] == "ticket 4711" && deref(e.Event.Actor) != ""
+		found = found || e.Event != nil && e.Event.Detail["override"] == "true" &&
+			e.Event.Detail["evidence"] == "ticket 4711" && deref(e.Event.Actor) != ""
 	}
 	if !found {
 		t.Errorf("the history does not tell of the override: %+v", p.timeline("K"))

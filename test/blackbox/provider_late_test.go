@@ -8,8 +8,8 @@ import (
 	"refundd/test/harness"
 )
 
-// A provider that never knows puts a human in front of the refund, with how long it has been so; from then on the caller is
-// told not to ask again.
+// A provider that never knows puts a human in front of the refund, with how long it has been so; from then on the
+// caller is told not to ask again.
 func TestA30_TheProviderNeverKnows_AHumanIsTold(t *testing.T) {
 	t.Parallel()
 	down := harness.Fields{"mode": "lookup_down"}
@@ -18,11 +18,13 @@ func TestA30_TheProviderNeverKnows_AHumanIsTold(t *testing.T) {
 		age    string
 		code   string
 	}{
-		"it fails":            {[]harness.Fields{down, {"mode": "error_before"}}, "73 hours", "outcome_overdue"},
-		"it hangs up":         {[]harness.Fields{down, {"mode": "drop_after"}}, "80 hours", "outcome_overdue"},
-		"it refuses":          {[]harness.Fields{down, {"mode": "refuse"}}, "400 days", "outcome_overdue"},
-		"it is misconfigured": {[]harness.Fields{down, {"mode": "error_before", "status": 401}}, "73 hours", "outcome_overdue"},
-		"it is still at it":   {[]harness.Fields{{"mode": "pending", "delay_ms": 1000 * 3600 * 24 * 29}}, "15 days", "outcome_overdue"},
+		"it fails":    {[]harness.Fields{down, {"mode": "error_before"}}, "73 hours", "outcome_overdue"},
+		"it hangs up": {[]harness.Fields{down, {"mode": "drop_after"}}, "80 hours", "outcome_overdue"},
+		"it refuses":  {[]harness.Fields{down, {"mode": "refuse"}}, "400 days", "outcome_overdue"},
+		"it is misconfigured": {[]harness.Fields{down, {"mode": "error_before", "status": 401}}, "73 hours",
+			"outcome_overdue"},
+		"it is still at it": {[]harness.Fields{{"mode": "pending", "delay_ms": 1000 * 3600 * 24 * 29}}, "15 days",
+			"outcome_overdue"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -42,7 +44,8 @@ func TestA30_TheProviderNeverKnows_AHumanIsTold(t *testing.T) {
 			}
 			p.stands("K", "needs_attention", c.code)
 			for range 2 {
-				a := p.again("K", "P0", "operation_needs_attention") // isRetryable false, escalate_to_human: by the table
+				// isRetryable false, escalate_to_human: by the table
+				a := p.again("K", "P0", "operation_needs_attention")
 				if a.Header.Get("X-Should-Retry") != "false" {
 					t.Errorf("the caller is told to retry: %v", a.Header)
 				}
@@ -79,7 +82,8 @@ func TestA31_OverlappingRuns_AskOncePerOperation(t *testing.T) {
 	const n = 24
 	var all []string
 	for i := range n {
-		operation, order, mode := fmt.Sprint("K", i), fmt.Sprint("L", i), []string{"refuse", "drop_after", "drop_before"}[i%3]
+		operation, order, mode := fmt.Sprint("K", i), fmt.Sprint("L", i),
+			[]string{"refuse", "drop_after", "drop_before"}[i%3]
 		all = append(all, operation)
 		p.Pay(harness.Payment{OrderID: order, Cents: 10000})
 		p.provider.Fault(mode, harness.Times(1))
@@ -101,7 +105,8 @@ func TestA31_OverlappingRuns_AskOncePerOperation(t *testing.T) {
 	for i, operation := range all {
 		p.stands(operation, "succeeded", "")
 		wantRequests := []int{2, 1, 2}[i%3]
-		wantAttempts := []map[string]int{{"refund": 2, "lookup": 1}, {"refund": 1, "lookup": 1}, {"refund": 2, "lookup": 1}}[i%3]
+		wantAttempts := []map[string]int{{"refund": 2, "lookup": 1}, {"refund": 1, "lookup": 1},
+			{"refund": 2, "lookup": 1}}[i%3]
 		got := p.attempts(operation)
 		if requests[p.ProviderKey(operation)] != wantRequests || fmt.Sprint(got) != fmt.Sprint(wantAttempts) {
 			t.Errorf("%s was sent %d times, want %d; its history tells of %v, want %v", operation,
@@ -115,7 +120,8 @@ func TestA31_OverlappingRuns_AskOncePerOperation(t *testing.T) {
 func TestA32_ReconciliationSettlesWhileTheFirstCallHangs_ItsLateErrorChangesNothing(t *testing.T) {
 	t.Parallel()
 	p := newPaying(t, "--provider-timeout", "20s", "--provider-breaker-open", "1ms") // 401 opens it at once
-	for i, late := range []harness.Fields{{"mode": "error_after"}, {"mode": "drop_after"}, {"mode": "error_after", "status": 429},
+	for i, late := range []harness.Fields{{"mode": "error_after"}, {"mode": "drop_after"},
+		{"mode": "error_after", "status": 429},
 		{"mode": "error_after", "status": 401}, {"mode": "error_after", "status": 402, "code": "declined"}} {
 		operation, order := fmt.Sprint("K", i), fmt.Sprint("P", i)
 		p.provider.Fault(late["mode"].(string), late, harness.Times(1), harness.After(4*time.Second))
@@ -182,7 +188,8 @@ func TestA36_RepeatedAndStaleFindings_ChangeNothing(t *testing.T) {
 	}
 	for operation, end := range ends {
 		if after := p.stands(operation, end[0], end[1]); deref(after.SettledAt) != deref(settled[operation].SettledAt) {
-			t.Errorf("%s settled at %s and again at %s", operation, deref(settled[operation].SettledAt), deref(after.SettledAt))
+			t.Errorf("%s settled at %s and again at %s", operation, deref(settled[operation].SettledAt),
+				deref(after.SettledAt))
 		}
 		p.chain(operation, end[2:]...)
 	}
@@ -198,7 +205,8 @@ func TestA37_SucceededThenFailedDaysLater_IsReversedAndANewRefundMayFollow(t *te
 		pending bool
 		code    string
 		finds   func(string)
-	}{{false, "expired_or_canceled_card", byJob}, {false, "never_heard_of", byLookUp}, {true, "lost_or_stolen_card", byJob}, {true, "declined", byLookUp}} {
+	}{{false, "expired_or_canceled_card", byJob}, {false, "never_heard_of", byLookUp}, {true, "lost_or_stolen_card",
+		byJob}, {true, "declined", byLookUp}} {
 		operation, order := fmt.Sprint("K", i), fmt.Sprint("P", i)
 		says := "processed"
 		if c.pending {
@@ -214,14 +222,17 @@ func TestA37_SucceededThenFailedDaysLater_IsReversedAndANewRefundMayFollow(t *te
 		p.stands(operation, "succeeded", "")
 		p.refund(operation, order, "already_processed")
 		want(t, p.Refund(operation+"-more", order, 6001), "amount_exceeds_refundable")
-		p.Exec(`UPDATE refund_operations SET created_at = created_at - interval '6 days' WHERE operation_id = $1`, operation)
-		eventually(t, "the provider fails it", func() bool { return p.provider.Ledger()[p.ProviderKey(operation)].Status == "failed" })
+		p.Exec(`UPDATE refund_operations SET created_at = created_at - interval '6 days'
+			WHERE operation_id = $1`, operation)
+		eventually(t, "the provider fails it",
+			func() bool { return p.provider.Ledger()[p.ProviderKey(operation)].Status == "failed" })
 		c.finds(operation)
 		p.stands(operation, "failed", "late_failure")
 		p.chain(operation, "hold", "settle", "reversal")
 		p.balance(order, 0, 0)
 		a := p.refund(operation, order, "refund_declined")
-		if problem := harness.Read[harness.Problem](t, a); problem.FailureCode != "late_failure" || problem.MoneyMoved != "no" {
+		if problem := harness.Read[harness.Problem](t, a); problem.FailureCode != "late_failure" ||
+			problem.MoneyMoved != "no" {
 			t.Errorf("answered %s", a.Body)
 		}
 		want(t, p.Refund(operation+"-new", order, 10000), "processed")
@@ -243,7 +254,8 @@ func TestA48_TheProviderNeverAnnouncesSuccess_ReconciliationReachesIt(t *testing
 		operation, order := fmt.Sprint("K", i), fmt.Sprint("P", i)
 		p.provider.Fault("pending", harness.Times(1), harness.After(time.Second))
 		if c.fails {
-			p.provider.Fault("fail_later", harness.Times(1), harness.After(time.Millisecond), harness.Fields{"code": c.code})
+			p.provider.Fault("fail_later", harness.Times(1), harness.After(time.Millisecond),
+				harness.Fields{"code": c.code})
 		}
 		p.refund(operation, order, "pending")
 		for range 3 {

@@ -51,7 +51,8 @@ func TestA21_TheProviderHangsForTwiceTheLease_ExecutesOnce(t *testing.T) {
 
 // answerLost are the ways to execute and not to say so; what the answer says is in no list of declines.
 func answerLost() []harness.Fields {
-	list := []harness.Fields{{"mode": "drop_after"}, {"mode": "hang", "delay_ms": 800}, {"mode": "error_after", "delay_ms": 800}}
+	list := []harness.Fields{{"mode": "drop_after"}, {"mode": "hang", "delay_ms": 800},
+		{"mode": "error_after", "delay_ms": 800}}
 	for _, status := range []int{400, 404, 408, 409, 410, 422, 500, 502, 503, 504, 599} {
 		list = append(list, harness.Fields{"mode": "error_after", "status": status})
 	}
@@ -71,7 +72,8 @@ func TestA22_TheAnswerIsLost_ItIsUnknownAndNeverASecondKey(t *testing.T) {
 		p.Pay(harness.Payment{OrderID: order, Cents: 10000})
 		p.provider.Fault(lost["mode"].(string), lost, harness.Times(1))
 		a := p.refund(operation, order, "pending")
-		if r := harness.Read[harness.Receipt](t, a); a.Status != http.StatusAccepted || r.MoneyMoved != "unknown" || r.State != "reserved" ||
+		if r := harness.Read[harness.Receipt](t, a); a.Status != http.StatusAccepted || r.MoneyMoved != "unknown" ||
+			r.State != "reserved" ||
 			r.NextAction != "wait_then_get" || a.Header.Get("Location") != harness.RefundPath(operation) {
 			t.Errorf("%v: answered %d %s", lost, a.Status, a.Body)
 		}
@@ -144,7 +146,8 @@ func TestA24_PostgresDiesBeforeTheProvidersSuccessIsRecorded_ItEndsSucceededOnce
 	t.Parallel()
 	cluster := testdb.Start(t, embedpg.Options{Durable: true})
 	provider := harness.Simulate(t, 0)
-	p := payingOn(t, &harness.Service{DB: testdb.NewIn(t, cluster), Simulator: provider, Flags: []string{"--simulator-url", provider.URL}})
+	p := payingOn(t, &harness.Service{DB: testdb.NewIn(t, cluster), Simulator: provider,
+		Flags: []string{"--simulator-url", provider.URL}})
 	c := p.Client
 	c.Faulty = true
 	for i, way := range []string{"service lives", "service dies", "restarted at once"} {
@@ -193,12 +196,14 @@ func TestA24_PostgresDiesBeforeTheProvidersSuccessIsRecorded_ItEndsSucceededOnce
 func TestA25_ADecline_ReplaysAsTheSameDecline(t *testing.T) {
 	t.Parallel()
 	p := newPaying(t)
-	for i, code := range []string{"declined", "insufficient_funds", "charge_disputed", "expired_or_canceled_card", "unknown_payment", "lost_or_stolen_card"} {
+	for i, code := range []string{"declined", "insufficient_funds", "charge_disputed", "expired_or_canceled_card",
+		"unknown_payment", "lost_or_stolen_card"} {
 		operation, order := fmt.Sprint("K", i), fmt.Sprint("P", i)
 		p.provider.Fault("decline", harness.Times(1), harness.Fields{"code": code})
 		first := p.refund(operation, order, "refund_declined")
 		one := harness.Read[harness.Problem](t, first)
-		if one.FailureCode != code || one.Replayed == nil || *one.Replayed || first.Header.Get("Idempotent-Replayed") != "" {
+		if one.FailureCode != code || one.Replayed == nil || *one.Replayed ||
+			first.Header.Get("Idempotent-Replayed") != "" {
 			t.Errorf("%s: first answered %v %s", code, first.Header, first.Body)
 		}
 		for range 3 {
@@ -254,7 +259,8 @@ func TestA25_ADeclineInDoubt_IsLookedUpAndNotSentAgain(t *testing.T) {
 func TestA26_TheProviderForgotTheKey_ItIsLookedUpAndNeverSentAgain(t *testing.T) {
 	t.Parallel()
 	p := newPaying(t)
-	// Whether the provider executed it, and how long ago it forgot the key: a send that would still run then is too late, too.
+	// Whether the provider executed it, and how long ago it forgot the key: a send that would still run then is too
+	// late, too.
 	type lost struct {
 		mode    string
 		expires string
@@ -276,7 +282,8 @@ func TestA26_TheProviderForgotTheKey_ItIsLookedUpAndNeverSentAgain(t *testing.T)
 		p.Pay(harness.Payment{OrderID: order, Cents: 10000})
 		p.provider.Fault(c.mode, harness.Times(1))
 		p.refund(operation, order, "pending")
-		p.Exec(`UPDATE refund_operations SET provider_key_expires_at = clock_timestamp() + $2::text::interval WHERE operation_id = $1`, operation, c.expires)
+		p.Exec(`UPDATE refund_operations SET provider_key_expires_at = clock_timestamp() + $2::text::interval
+			WHERE operation_id = $1`, operation, c.expires)
 	}
 	p.provider.Forget()
 	time.Sleep(listingLag)
@@ -318,13 +325,15 @@ func TestA26_AnOldReservationThatWasNeverSent_IsSent(t *testing.T) {
 	p.reconcile()
 	p.again("K", "P0", "pending")
 	p.provider.Start()
-	p.Exec(`UPDATE refund_operations SET provider_key_expires_at = clock_timestamp() - interval '40 hours', created_at = created_at - interval '64 hours'`)
+	p.Exec(`UPDATE refund_operations SET provider_key_expires_at = clock_timestamp() - interval '40 hours',
+		created_at = created_at - interval '64 hours'`)
 	p.again("K", "P0", "processed")
 	p.executed("K")
 	p.chain("K", "hold", "settle")
 }
 
-// A 429 may come from somebody in between, after the provider executed: a day later its key is forgotten, and only a look tells.
+// A 429 may come from somebody in between, after the provider executed: a day later its key is forgotten, and only a
+// look tells.
 func TestA65_A429AfterTheProviderExecuted_IsLookedUpADayLater(t *testing.T) {
 	t.Parallel()
 	p := newPaying(t)

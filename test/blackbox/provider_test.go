@@ -32,7 +32,9 @@ func newPaying(t *testing.T, flags ...string) *paying {
 
 func payingOn(t *testing.T, s *harness.Service, flags ...string) *paying {
 	t.Helper()
-	s.Flags = append(s.Flags, slices.Concat([]string{"--listing-lag", listingLag.String(), "--provider-breaker-failures", "1000000"}, flags)...)
+	s.Flags = append(s.Flags,
+		slices.Concat([]string{"--listing-lag", listingLag.String(), "--provider-breaker-failures", "1000000"},
+			flags)...)
 	s.AddServer(t)
 	p := &paying{Tenant: s.OpenTenant(t), t: t, provider: s.Simulator}
 	p.Client = p.Tenant.Client()
@@ -86,7 +88,8 @@ func (p *paying) stands(operation, state, failureCode string) harness.Refund {
 	}
 	r := p.read(operation)
 	if code := deref(r.FailureCode); r.State != state || r.MoneyMoved != moved || code != failureCode {
-		p.t.Errorf("%s is %s %s with money_moved %s, want %s %s with %s", operation, r.State, code, r.MoneyMoved, state, failureCode, moved)
+		p.t.Errorf("%s is %s %s with money_moved %s, want %s %s with %s", operation, r.State, code, r.MoneyMoved, state,
+			failureCode, moved)
 	}
 	return r
 }
@@ -96,7 +99,8 @@ func (p *paying) balance(order string, refunded, held int64) {
 	p.t.Helper()
 	o := harness.Read[harness.Order](p.t, p.Get(harness.OrderPath(order)))
 	if o.RefundedCents != refunded || o.HeldCents != held {
-		p.t.Errorf("order %s has refunded %d and holds %d of it, want %d and %d", order, o.RefundedCents, o.HeldCents, refunded, held)
+		p.t.Errorf("order %s has refunded %d and holds %d of it, want %d and %d", order, o.RefundedCents, o.HeldCents,
+			refunded, held)
 	}
 }
 
@@ -232,7 +236,8 @@ func TestA5_AnotherTenantsOperationOfThatName_HasAnotherProviderKey(t *testing.T
 	p.refund("K", "P0", "processed")
 	want(t, other.Client().Refund("K", "P0", 600), "processed")
 	books := p.provider.Ledger()
-	if books[p.ProviderKey("K")].AmountCents != 4000 || books[other.ProviderKey("K")].AmountCents != 600 || len(books) != 2 {
+	if books[p.ProviderKey("K")].AmountCents != 4000 || books[other.ProviderKey("K")].AmountCents != 600 ||
+		len(books) != 2 {
 		t.Errorf("the provider executed %+v", books)
 	}
 }
@@ -243,7 +248,8 @@ func TestA16_AmountsAndCurrencies_ReachTheProviderUnchanged(t *testing.T) {
 	for i, c := range []struct {
 		currency string
 		cents    int64
-	}{{"JPY", 5800}, {"KWD", 1234}, {"EUR", 1}, {"USD", 9007199254740991}, {"BHD", 1005}, {"KRW", 100}, {"ISK", 99}, {"HUF", 12345}} {
+	}{{"JPY", 5800}, {"KWD", 1234}, {"EUR", 1}, {"USD", 9007199254740991}, {"BHD", 1005}, {"KRW", 100}, {"ISK",
+		99}, {"HUF", 12345}} {
 		operation, order := fmt.Sprint("K", i), fmt.Sprint("C", i)
 		p.Pay(harness.Payment{OrderID: order, Currency: c.currency, Cents: c.cents})
 		other := "EUR"
@@ -254,7 +260,8 @@ func TestA16_AmountsAndCurrencies_ReachTheProviderUnchanged(t *testing.T) {
 		want(t, p.Post("/v1/refunds", body), "currency_mismatch")
 		body["currency"] = c.currency
 		want(t, p.Post("/v1/refunds", body), "processed")
-		if paid := p.provider.Ledger()[p.ProviderKey(operation)]; paid.AmountCents != c.cents || paid.Currency != c.currency {
+		if paid := p.provider.Ledger()[p.ProviderKey(operation)]; paid.AmountCents != c.cents ||
+			paid.Currency != c.currency {
 			t.Errorf("%d %s reached the provider as %d %s", c.cents, c.currency, paid.AmountCents, paid.Currency)
 		}
 	}
@@ -300,7 +307,8 @@ func TestA45_TheRequestsDeadlinePassesWhileTheProviderWorks_TheOutcomeIsRecorded
 	if took := time.Since(began); took > 4500*time.Millisecond {
 		t.Errorf("answered after %v", took)
 	}
-	if r := harness.Read[harness.Receipt](t, a); a.Status != http.StatusAccepted || r.MoneyMoved != "unknown" || r.NextAction != "wait_then_get" {
+	if r := harness.Read[harness.Receipt](t, a); a.Status != http.StatusAccepted || r.MoneyMoved != "unknown" ||
+		r.NextAction != "wait_then_get" {
 		t.Errorf("answered %d %s", a.Status, a.Body)
 	}
 	want(t, p.Refund("K", "P0", 4000), "operation_in_progress")

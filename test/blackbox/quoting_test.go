@@ -12,11 +12,12 @@ import (
 	"refundd/test/harness"
 )
 
-// quote lets the database answer whatever is asked of its tables with an error that quotes a secret in every field, by a
-// row policy of the owner's. It takes the SQLSTATE, and the tables that are spared.
+// quote lets the database answer whatever is asked of its tables with an error that quotes a secret in every field, by
+// a row policy of the owner's. It takes the SQLSTATE, and the tables that are spared.
 const quote = `
 	CREATE OR REPLACE FUNCTION quote_secret() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
-		RAISE EXCEPTION '` + harness.Canary + `-message' USING ERRCODE = '%[1]s', DETAIL = '` + harness.Canary + `-detail',
+		RAISE EXCEPTION '` + harness.Canary + `-message' USING ERRCODE = '%[1]s',
+			DETAIL = '` + harness.Canary + `-detail',
 			HINT = '` + harness.Canary + `-hint', TABLE = '` + harness.Canary + `-table',
 			COLUMN = '` + harness.Canary + `-column', CONSTRAINT = '` + harness.Canary + `-constraint';
 	END $$;
@@ -54,7 +55,8 @@ func TestA50_WhatTheDatabaseQuotes_NeverComesOut(t *testing.T) {
 	metrics := ""
 	const keys = `'schema_migrations', 'api_keys', 'tenants'`
 	for _, fault := range []struct{ state, spared string }{
-		{"P0001", keys}, {"22P02", keys}, {"23505", keys}, {"42501", keys}, {"55000", keys}, {"XX000", keys}, {"57014", keys},
+		{"P0001", keys}, {"22P02", keys}, {"23505", keys}, {"42501", keys}, {"55000", keys}, {"XX000",
+			keys}, {"57014", keys},
 		{"P0001", `'schema_migrations'`},
 	} {
 		tenant.Exec(fmt.Sprintf(quote, fault.state, fault.spared))
@@ -89,8 +91,8 @@ func TestA50_WhatTheDatabaseQuotes_NeverComesOut(t *testing.T) {
 	service.Audit(t)
 }
 
-// quotingRoutes are all routes that ask the database, with requests that it would grant, and decisions on cases that can
-// be decided.
+// quotingRoutes are all routes that ask the database, with requests that it would grant, and decisions on cases that
+// can be decided.
 func quotingRoutes(t *testing.T, tenant *harness.Tenant) (routes []operation) {
 	t.Helper()
 	tenant.Load([]string{"P", "Q"}, 10000)

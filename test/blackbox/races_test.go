@@ -48,7 +48,8 @@ func TestA1_TwoKeysOnOneOrder_NeverExceedItsCapture(t *testing.T) {
 		together(2, func(j int) {
 			answers[j] = tenant.At(j).Refund(fmt.Sprintf("K%d-%d", i, j), order, 6000)
 		})
-		if diff := cmp.Diff(map[string]int{"processed": 1, "amount_exceeds_refundable": 1}, tally(answers[:])); diff != "" {
+		if diff := cmp.Diff(map[string]int{"processed": 1, "amount_exceeds_refundable": 1},
+			tally(answers[:])); diff != "" {
 			t.Fatalf("round %d: %s", i, diff)
 		}
 		wantMoved(t, tenant, order, 6000)
@@ -103,7 +104,8 @@ func TestA2_IdenticalRequestsAtOnce_MoveMoneyOnce(t *testing.T) {
 			orders := names("P", c.rounds)
 			var approved []harness.Approved
 			for i, order := range orders {
-				approved = append(approved, harness.Approved{OperationID: fmt.Sprint("K", i), OrderID: order, Cents: 4999})
+				approved = append(approved,
+					harness.Approved{OperationID: fmt.Sprint("K", i), OrderID: order, Cents: 4999})
 			}
 			tenant.Load(orders, 10000, approved...)
 			for i, order := range orders {
@@ -111,7 +113,8 @@ func TestA2_IdenticalRequestsAtOnce_MoveMoneyOnce(t *testing.T) {
 				together(c.width, func(j int) {
 					answers[j] = identical(tenant.At(j), approved[i], c.keyInHeader)
 				})
-				if diff := cmp.Diff(map[string]int{"processed": 1, "already_processed": c.width - 1}, tally(answers)); diff != "" {
+				if diff := cmp.Diff(map[string]int{"processed": 1, "already_processed": c.width - 1},
+					tally(answers)); diff != "" {
 					t.Fatalf("round %d: %s", i, diff)
 				}
 				sameReceipts(t, answers)
@@ -152,8 +155,14 @@ type rival struct {
 func TestA11_OneKeyForTwoRefunds_ExecutesOneAndRefusesTheOther(t *testing.T) {
 	t.Parallel()
 	for name, rivals := range map[string]func(i int) [2]rival{
-		"other amount": func(i int) [2]rival { return [2]rival{{fmt.Sprint("P", i), 6000}, {fmt.Sprint("P", i), 7000}} },
-		"other order":  func(i int) [2]rival { return [2]rival{{fmt.Sprint("P", i), 6000}, {fmt.Sprint("Q", i), 6000}} },
+		"other amount": func(i int) [2]rival {
+			return [2]rival{{fmt.Sprint("P", i), 6000},
+				{fmt.Sprint("P", i), 7000}}
+		},
+		"other order": func(i int) [2]rival {
+			return [2]rival{{fmt.Sprint("P", i), 6000},
+				{fmt.Sprint("Q", i), 6000}}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -212,8 +221,8 @@ func TestA11_WithAnAuthorization_NeverExecutesAnotherAmount(t *testing.T) {
 	}
 }
 
-// All at one key: identical requests, other amounts, other orders and revocations. One wins; the others get a replay or a
-// refusal, never an aborted transaction or a missing row.
+// All at one key: identical requests, other amounts, other orders and revocations. One wins; the others get a replay or
+// a refusal, never an aborted transaction or a missing row.
 func TestA40_LosersOfAKeyRace_GetAReplayOrARefusal(t *testing.T) {
 	t.Parallel()
 	tenant := harness.Shared(t).Tenant(t)
@@ -243,7 +252,8 @@ func TestA40_LosersOfAKeyRace_GetAReplayOrARefusal(t *testing.T) {
 			t.Errorf("%s moved money %d times", key, n)
 		}
 	}
-	for _, end := range []string{"processed", "already_processed", "operation_id_conflict", "200", "authorization_revoked", "already_executed"} {
+	for _, end := range []string{"processed", "already_processed", "operation_id_conflict", "200",
+		"authorization_revoked", "already_executed"} {
 		if said[end] == 0 {
 			t.Errorf("nobody was told %s: it was no race: %v", end, said)
 		}
@@ -310,14 +320,20 @@ func TestA40_KeyClaimedByAnUncommittedTransaction_WaitsForItsEnd(t *testing.T) {
 
 // loadedRefunds is the SQL of n ledger-only refunds that were executed, with keys prefix1 to prefixn.
 func loadedRefunds(tenant *harness.Tenant, prefix, order string, n, cents int64) []string {
-	args := strings.NewReplacer("$tenant", tenant.ID, "$prefix", prefix, "$order", order, "$cents", fmt.Sprint(cents), "$n", fmt.Sprint(n))
+	args := strings.NewReplacer("$tenant", tenant.ID, "$prefix", prefix, "$order", order, "$cents", fmt.Sprint(cents),
+		"$n", fmt.Sprint(n))
 	return []string{
-		args.Replace(`UPDATE orders SET refunded_cents = refunded_cents + $n * $cents WHERE tenant_id = '$tenant' AND order_id = '$order'`),
-		args.Replace(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state, settled_at)
-			SELECT '$tenant', '$prefix' || i, encode(sha256('{"amount_cents": $cents, "order_id": "$order"}'), 'hex'), gen_random_uuid(),
+		args.Replace(`UPDATE orders SET refunded_cents = refunded_cents + $n * $cents WHERE tenant_id = '$tenant'
+			AND order_id = '$order'`),
+		args.Replace(`INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id,
+			amount_cents, currency, state, settled_at)
+			SELECT '$tenant', '$prefix' || i, encode(sha256('{"amount_cents": $cents, "order_id": "$order"}'), 'hex'),
+				gen_random_uuid(),
 			'$order', $cents, 'EUR', 'succeeded', now() FROM generate_series(1, $n) AS i`),
-		args.Replace(`INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account, amount_cents, currency)
-			SELECT '$tenant', '$prefix' || i, 1, 'refund', 'merchant', 'customer', $cents, 'EUR' FROM generate_series(1, $n) AS i`),
+		args.Replace(`INSERT INTO ledger_transfers (tenant_id, operation_id, seq, kind, debit_account, credit_account,
+			amount_cents, currency)
+			SELECT '$tenant', '$prefix' || i, 1, 'refund', 'merchant', 'customer', $cents, 'EUR'
+				FROM generate_series(1, $n) AS i`),
 	}
 }
 

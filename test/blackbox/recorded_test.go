@@ -14,7 +14,10 @@ import (
 func TestA64_TheDatabaseIsAwayAsTheAnswerArrives_ItIsRecordedThen(t *testing.T) {
 	t.Parallel()
 	for name, keeps := range map[string]func(*paying, string) (func(), time.Duration){
-		"the database is away for 2 s": func(p *paying, _ string) (func(), time.Duration) { return p.Service.Outage(p.t), 2 * time.Second },
+		"the database is away for 2 s": func(p *paying, _ string) (func(),
+			time.Duration) {
+			return p.Service.Outage(p.t), 2 * time.Second
+		},
 		"the order is locked for 5 s": func(p *paying, order string) (func(), time.Duration) {
 			return p.Service.Hold(p.t, `SELECT FROM orders WHERE order_id = '`+order+`' FOR UPDATE`), 5 * time.Second
 		},
@@ -22,7 +25,8 @@ func TestA64_TheDatabaseIsAwayAsTheAnswerArrives_ItIsRecordedThen(t *testing.T) 
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPaying(t)
-			for i, c := range []struct{ fault, state, code string }{{"hang", "succeeded", ""}, {"decline", "failed", "declined"}} {
+			for i, c := range []struct{ fault, state, code string }{{"hang", "succeeded", ""},
+				{"decline", "failed", "declined"}} {
 				operation, order := fmt.Sprint("K", i), fmt.Sprint("P", i)
 				p.provider.Fault("hang", harness.Times(1), harness.After(time.Second))
 				if c.fault != "hang" {
@@ -33,7 +37,8 @@ func TestA64_TheDatabaseIsAwayAsTheAnswerArrives_ItIsRecordedThen(t *testing.T) 
 				answered := make(chan harness.Answer, 1)
 				go func() {
 					a, _ := c1.Try(harness.Request{Method: http.MethodPost, Path: "/v1/refunds",
-						Body: harness.JSON(harness.Fields{"operation_id": operation, "order_id": order, "amount_cents": 4000})})
+						Body: harness.JSON(harness.Fields{"operation_id": operation, "order_id": order,
+							"amount_cents": 4000})})
 					answered <- a
 				}()
 				p.provider.AwaitRequests(p.ProviderKey(operation), 1)
@@ -87,7 +92,8 @@ func TestA64_TheOrderIsLockedAsALookUpAnswers_ItIsRecordedThen(t *testing.T) {
 	p.Service.Audit(t)
 }
 
-// A finding that the database refuses, as an owner's trigger does, is not asked for again and again, and reaches a human.
+// A finding that the database refuses, as an owner's trigger does, is not asked for again and again, and reaches a
+// human.
 func TestA64_AFindingThatCannotBeRecorded_BacksOffAndReachesAHuman(t *testing.T) {
 	t.Parallel()
 	p := newPaying(t)

@@ -66,13 +66,14 @@ func (r rewind) afterRestore(says ...string) {
 	ran := harness.Command(r.t, r.Service.DB.ServiceURL, "after-restore")
 	for _, s := range says {
 		if ran.ExitCode != 0 || !strings.Contains(ran.Stdout, s) {
-			r.t.Errorf("refundd after-restore exits %d and does not say %q:\n%s%s", ran.ExitCode, s, ran.Stdout, ran.Stderr)
+			r.t.Errorf("refundd after-restore exits %d and does not say %q:\n%s%s", ran.ExitCode, s, ran.Stdout,
+				ran.Stderr)
 		}
 	}
 }
 
-// An old backup is restored, and the provider has forgotten its keys: what it executed in the history that was lost is not
-// executed again, whatever the backup says of it.
+// An old backup is restored, and the provider has forgotten its keys: what it executed in the history that was lost is
+// not executed again, whatever the backup says of it.
 func TestA67_AfterARestore_EachOperationIsExecutedOnce(t *testing.T) {
 	t.Parallel()
 	r := rewind{newPaying(t)}
@@ -83,7 +84,8 @@ func TestA67_AfterARestore_EachOperationIsExecutedOnce(t *testing.T) {
 	r.Approve("nobody-knows", "ledger", 1)
 	r.provider.Fault("error_before", harness.Times(1))
 	r.refund("reserved", "P3", "pending")
-	r.Exec(`UPDATE refund_operations SET not_sent = attempts WHERE operation_id = 'reserved'`) // as after a refused connection
+	r.Exec(`UPDATE refund_operations SET not_sent = attempts
+		WHERE operation_id = 'reserved'`) // as after a refused connection
 	r.provider.Fault("decline", harness.Times(1))
 	r.refund("declined", "P4", "refund_declined")
 	r.stop()
@@ -106,7 +108,8 @@ func TestA67_AfterARestore_EachOperationIsExecutedOnce(t *testing.T) {
 	r.stop()
 	r.cluster(`ALTER DATABASE {} RENAME TO {}_lost`, `ALTER DATABASE {}_backup RENAME TO {}`)
 
-	r.afterRestore("3 open approvals at providers, 1 reservations; 1 other refunds are due", "1 open approvals are of orders without a provider")
+	r.afterRestore("3 open approvals at providers, 1 reservations; 1 other refunds are due",
+		"1 open approvals are of orders without a provider")
 	r.afterRestore("3 open approvals at providers") // again is as well
 	r.shows("A", "approved, not executed, money moved: no\nWARNING: the provider's books say otherwise: succeeded\n")
 	r.start()
@@ -123,7 +126,8 @@ func TestA67_AfterARestore_EachOperationIsExecutedOnce(t *testing.T) {
 	if r.provider.Heal(); len(r.provider.Refunds()) != before {
 		t.Error("sent without a look")
 	}
-	for operation, order := range map[string]string{"A": "P0", "again": "P2", "B": "Q", "unapproved": "P5", "reserved": "P3", "never": "P1"} {
+	for operation, order := range map[string]string{"A": "P0", "again": "P2", "B": "Q", "unapproved": "P5",
+		"reserved": "P3", "never": "P1"} {
 		r.again(operation, order, "processed")
 		r.again(operation, order, "already_processed")
 	}

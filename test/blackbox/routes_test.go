@@ -35,7 +35,8 @@ func TestContract_IsServedAsItIs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := harness.Shared(t).Tenant(t).Client().With("").Do(harness.Request{Method: http.MethodGet, Path: "/openapi.yaml", Valid: true})
+	a := harness.Shared(t).Tenant(t).Client().With("").Do(harness.Request{Method: http.MethodGet, Path: "/openapi.yaml",
+		Valid: true})
 	if a.Status != http.StatusOK || !bytes.Equal(a.Body, source) {
 		t.Errorf("/openapi.yaml answers %d and %d bytes, not api/openapi.yaml", a.Status, len(a.Body))
 	}
@@ -63,7 +64,8 @@ func TestContract_ExamplesAgreeWithTheTable(t *testing.T) {
 		if !known {
 			t.Errorf("%s: unknown code %s", name, code)
 		}
-		if value["isRetryable"] != advice.Retryable || value["next_action"] != advice.NextAction || value["type"] != "urn:refundd:problem:"+code {
+		if value["isRetryable"] != advice.Retryable || value["next_action"] != advice.NextAction ||
+			value["type"] != "urn:refundd:problem:"+code {
 			t.Errorf("%s does not say what the table says: %v", name, value)
 		}
 	}

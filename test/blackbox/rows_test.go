@@ -21,10 +21,12 @@ var (
 		"captured_cents":       {`0`, `-1`, `9007199254740991`, `9007199254740992`, `9223372036854775807`},
 		"provider":             {`'adyen'`, `'ledger'`, `''`, `'Stripe'`, `'simulator'`},
 		"provider_payment_ref": {`''`, `repeat('r', 1000000)`, `E'\u0085\u202e"&?='`},
-		"customer_id":          {`''`, `E'\x01\x1b[2J'`, `repeat('c', 1000000)`, `repeat(md5(random()::text), 2000)`, `E'\u2028😀'`},
-		"customer_email":       {`''`, `'no address'`, `repeat('İı', 300)`, `E'\x01@\x7f'`, `repeat('e', 1000000)`},
-		"customer_name":        {`''`, `repeat('n', 1000000)`, `E'a\nb\tc\u0000'`, `E'<script>\u202e'`},
-		"created_at":           {`'infinity'`, `'-infinity'`, `'0044-03-15 BC'`, `'20000-01-01'`, `'0001-01-01Z'`, `'9999-12-31T23:59:59.999999Z'`, `'1950-01-01Z'`},
+		"customer_id": {`''`, `E'\x01\x1b[2J'`, `repeat('c', 1000000)`, `repeat(md5(random()::text), 2000)`,
+			`E'\u2028😀'`},
+		"customer_email": {`''`, `'no address'`, `repeat('İı', 300)`, `E'\x01@\x7f'`, `repeat('e', 1000000)`},
+		"customer_name":  {`''`, `repeat('n', 1000000)`, `E'a\nb\tc\u0000'`, `E'<script>\u202e'`},
+		"created_at": {`'infinity'`, `'-infinity'`, `'0044-03-15 BC'`, `'20000-01-01'`, `'0001-01-01Z'`,
+			`'9999-12-31T23:59:59.999999Z'`, `'1950-01-01Z'`},
 	}
 	oddApprovals = map[string][]string{
 		"operation_id": {`'.'`, `'a/b'`, `'é'`, `repeat('x', 256)`, `'...'`},
@@ -32,17 +34,19 @@ var (
 		"amount_cents": {`0`, `-1`, `9007199254740992`, `9007199254740991`},
 		"currency":     {`'eur'`, `'XXQ'`, `''`},
 		"reason":       {`''`, `repeat('r', 1000000)`, `E'\x1b]0;x\x07'`},
-		"metadata": {`'{"score": 5}'`, `'{"a": {"b": "c"}}'`, `'{"a": ["b"]}'`, `'{"a": null}'`, `'[]'`, `'[{"a": "b"}]'`, `'null'`, `'5'`, `'"x"'`,
+		"metadata": {`'{"score": 5}'`, `'{"a": {"b": "c"}}'`, `'{"a": ["b"]}'`, `'{"a": null}'`, `'[]'`,
+			`'[{"a": "b"}]'`, `'null'`, `'5'`, `'"x"'`,
 			`'{"": ""}'`, `'{"a": "\u0001\u202e"}'`, `(SELECT jsonb_object_agg(g::text, 'x') FROM generate_series(1, 500) g)`,
 			`jsonb_build_object('a', repeat('v', 1000000))`},
 		"approved_by": {`''`, `E'\x01'`, `repeat('a', 1000000)`},
-		"expires_at":  {`'infinity'`, `'-infinity'`, `'0044-03-15 BC'`, `'20000-01-01'`, `'9999-12-31T23:59:59.999999Z'`, `'0001-01-01Z'`},
-		"created_at":  {`'infinity'`, `'-infinity'`, `'0044-03-15 BC'`, `'20000-01-01'`, `'1950-01-01Z'`},
+		"expires_at": {`'infinity'`, `'-infinity'`, `'0044-03-15 BC'`, `'20000-01-01'`,
+			`'9999-12-31T23:59:59.999999Z'`, `'0001-01-01Z'`},
+		"created_at": {`'infinity'`, `'-infinity'`, `'0044-03-15 BC'`, `'20000-01-01'`, `'1950-01-01Z'`},
 	}
 )
 
-// A68: whatever an owner may load is refused when it is loaded, or shown for ever: by no route is it an internal error (the
-// client fails the test of each), and a revocation works whatever the row holds.
+// A68: whatever an owner may load is refused when it is loaded, or shown for ever: by no route is it an internal error
+// (the client fails the test of each), and a revocation works whatever the row holds.
 func TestA68_WhatIsLoadedBySQL_IsRefusedThenOrShownForEver(t *testing.T) {
 	t.Parallel()
 	tenant := harness.New(t).OpenTenant(t)
@@ -52,8 +56,9 @@ func TestA68_WhatIsLoadedBySQL_IsRefusedThenOrShownForEver(t *testing.T) {
 		for c, v := range row {
 			columns, values = append(columns, c), append(values, v)
 		}
-		_, err := tenant.Service.DB.Owner.Exec(t.Context(), fmt.Sprintf(`INSERT INTO %s (tenant_id, %s) SELECT '%s', %s`,
-			table, strings.Join(columns, ", "), tenant.ID, strings.Join(values, ", ")))
+		_, err := tenant.Service.DB.Owner.Exec(t.Context(),
+			fmt.Sprintf(`INSERT INTO %s (tenant_id, %s) SELECT '%s', %s`,
+				table, strings.Join(columns, ", "), tenant.ID, strings.Join(values, ", ")))
 		if err != nil {
 			refused++
 			return false
@@ -68,7 +73,8 @@ func TestA68_WhatIsLoadedBySQL_IsRefusedThenOrShownForEver(t *testing.T) {
 		for c, v := range over {
 			row[c] = v
 			if strings.HasPrefix(c, "provider") && row["provider"] != "'ledger'" {
-				for _, both := range [][2]string{{"provider", "'stripe'"}, {"provider_payment_ref", fmt.Sprintf("'%s-%d'", tenant.ID, n)}} {
+				for _, both := range [][2]string{{"provider", "'stripe'"},
+					{"provider_payment_ref", fmt.Sprintf("'%s-%d'", tenant.ID, n)}} {
 					if row[both[0]] == "" {
 						row[both[0]] = both[1]
 					}
@@ -91,8 +97,10 @@ func TestA68_WhatIsLoadedBySQL_IsRefusedThenOrShownForEver(t *testing.T) {
 				continue
 			}
 			n++
-			if load("refund_authorizations", map[string]string{"operation_id": fmt.Sprintf("'K-%d'", n), "case_id": "'c'", "order_id": "$q$" + id + "$q$",
-				"amount_cents": "1", "currency": "'EUR'", "approved_by": "'ada'"}) {
+			if load("refund_authorizations",
+				map[string]string{"operation_id": fmt.Sprintf("'K-%d'", n), "case_id": "'c'", "order_id": "$q$" +
+					id + "$q$",
+					"amount_cents": "1", "currency": "'EUR'", "approved_by": "'ada'"}) {
 				showOrder(t, tenant, id)
 				showOperation(t, tenant, fmt.Sprintf("K-%d", n), id)
 			}
@@ -103,7 +111,8 @@ func TestA68_WhatIsLoadedBySQL_IsRefusedThenOrShownForEver(t *testing.T) {
 		for _, v := range values {
 			n++
 			operation := fmt.Sprintf("K-%d", n)
-			row := map[string]string{"operation_id": "'" + operation + "'", "case_id": "'c'", "order_id": "'" + id + "'", "amount_cents": "1",
+			row := map[string]string{"operation_id": "'" + operation + "'", "case_id": "'c'", "order_id": "'" + id +
+				"'", "amount_cents": "1",
 				"currency": "'EUR'", "approved_by": "'ada'"}
 			row[column] = v
 			if load("refund_authorizations", row) {
@@ -145,7 +154,8 @@ func showOrder(t *testing.T, tenant *harness.Tenant, id string) {
 	_ = json.Unmarshal(got.Body, &order, json.RejectUnknownMembers(false)) // what is null stays empty
 	for member, value := range order.Customer {
 		if value != "" && len(value) <= 255 {
-			found := c.Do(harness.Request{Method: http.MethodGet, Path: "/v1/orders?customer_" + member + "=" + url.QueryEscape(value)})
+			found := c.Do(harness.Request{Method: http.MethodGet, Path: "/v1/orders?customer_" + member + "=" +
+				url.QueryEscape(value)})
 			if member != "name" && found.Status != http.StatusOK {
 				t.Errorf("search by %s %q: %d %.300s", member, value, found.Status, found.Body)
 			}
@@ -162,7 +172,8 @@ func showOperation(t *testing.T, tenant *harness.Tenant, operation, order string
 		if body != nil {
 			r.Body = harness.JSON(body)
 		}
-		if a := c.Do(r); a.Status >= 500 && a.Says() != "provider_unavailable" || len(statuses) > 0 && a.Status != statuses[0] {
+		if a := c.Do(r); a.Status >= 500 && a.Says() != "provider_unavailable" || len(statuses) > 0 &&
+			a.Status != statuses[0] {
 			t.Errorf("%s %s: %d %.300s", method, path, a.Status, a.Body)
 		}
 	}
@@ -189,7 +200,8 @@ func showOperation(t *testing.T, tenant *harness.Tenant, operation, order string
 		ask(http.MethodPost, "/v1/refunds", body)
 	}
 	show()
-	ask(http.MethodPut, harness.AuthorizationPath(operation), harness.Fields{"case_id": "c", "order_id": order, "amount_cents": 1, "approved_by": "ada"})
+	ask(http.MethodPut, harness.AuthorizationPath(operation),
+		harness.Fields{"case_id": "c", "order_id": order, "amount_cents": 1, "approved_by": "ada"})
 	if strings.HasSuffix(operation, "0") { // a process each
 		command("show", operation, "--tenant", tenant.ID)
 		command("show", operation, "--tenant", tenant.ID, "--json")
@@ -204,7 +216,8 @@ func TestA88_CursorsAreTaken_WhateverTimesTheRowsHave(t *testing.T) {
 	tenant.Load([]string{"P"}, 100000)
 	c := tenant.Client()
 	var want []string
-	for i, at := range []string{"infinity", "infinity", "9999-12-31T23:59:59.999999Z", "2026-01-01Z", "2026-01-01Z", "2026-01-01Z",
+	for i, at := range []string{"infinity", "infinity", "9999-12-31T23:59:59.999999Z", "2026-01-01Z", "2026-01-01Z",
+		"2026-01-01Z",
 		"1969-12-31T23:59:59.5Z", "1900-01-01Z", "0001-01-01Z", "-infinity", "-infinity"} {
 		operation := fmt.Sprintf("%c.:_-%d", 'z'-i, i)
 		if a := c.Refund(operation, "P", 1); a.Status != http.StatusCreated {

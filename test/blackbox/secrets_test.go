@@ -32,7 +32,8 @@ func TestA50_Secrets_NeverComeOut(t *testing.T) {
 			func() harness.Answer { return c.Get("/v1/orders/P") },
 			func() harness.Answer { return c.Get("/readyz") },
 			func() harness.Answer {
-				return c.Post("/v1/refund-requests", harness.Fields{"case_id": "C", "order_id": "P", "amount_cents": 1, "reason_code": "late"})
+				return c.Post("/v1/refund-requests",
+					harness.Fields{"case_id": "C", "order_id": "P", "amount_cents": 1, "reason_code": "late"})
 			},
 			func() harness.Answer {
 				return c.Post("/v1/escalations", harness.Fields{"case_id": "C", "trigger": "other"})
@@ -50,8 +51,10 @@ func TestA50_Secrets_NeverComeOut(t *testing.T) {
 	release()
 	role := service.DB.Name + "_canary"
 	for _, fault := range []struct{ begin, end string }{
-		{`REVOKE ALL ON orders, refund_operations, refund_authorizations FROM refundd_service`, `GRANT SELECT, INSERT, UPDATE ON orders, refund_operations, refund_authorizations TO refundd_service`},
-		{`ALTER ROLE ` + role + ` PASSWORD 'other'`, `ALTER ROLE ` + role + ` PASSWORD '` + harness.Canary + `-password'`},
+		{`REVOKE ALL ON orders, refund_operations, refund_authorizations FROM refundd_service`,
+			`GRANT SELECT, INSERT, UPDATE ON orders, refund_operations, refund_authorizations TO refundd_service`},
+		{`ALTER ROLE ` + role + ` PASSWORD 'other'`, `ALTER ROLE ` + role + ` PASSWORD '` + harness.Canary +
+			`-password'`},
 		{`ALTER ROLE ` + role + ` NOLOGIN`, `ALTER ROLE ` + role + ` LOGIN`},
 		{`ALTER ROLE ` + role + ` CONNECTION LIMIT 0`, `ALTER ROLE ` + role + ` CONNECTION LIMIT -1`},
 	} {
@@ -68,7 +71,8 @@ func TestA50_Secrets_NeverComeOut(t *testing.T) {
 			t.Fatal("the service does not recover")
 		}
 	}
-	for what, text := range map[string]string{"the log": server.Logs.Text(), "metrics": server.MetricsText(t), "rows": tenant.Rows()} {
+	for what, text := range map[string]string{"the log": server.Logs.Text(), "metrics": server.MetricsText(t),
+		"rows": tenant.Rows()} {
 		if leak := harness.LeakIn(text); leak != "" {
 			t.Errorf("%s: a secret got out: %s", what, leak)
 		}
@@ -92,7 +96,8 @@ func TestA50_CommandsThatCanNotConnect_DoNotQuoteTheirURL(t *testing.T) {
 		"bad pool setting":  "postgres://refundd:" + secret + "@127.0.0.1:1/refundd?pool_max_conns=" + secret,
 		"unknown parameter": withParameter(t, harness.Shared(t).DB.ServiceURL, secret),
 	} {
-		for _, args := range [][]string{{"serve", "--addr", "127.0.0.1:0"}, {"migrate", "version"}, {"tenants", "list"}, {"audit"}} {
+		for _, args := range [][]string{{"serve", "--addr", "127.0.0.1:0"}, {"migrate", "version"}, {"tenants", "list"},
+			{"audit"}} {
 			r := harness.Command(t, databaseURL, args...)
 			if r.ExitCode == 0 {
 				t.Errorf("%s: %v exits 0: %s", name, args, r.Stdout)

@@ -14,12 +14,15 @@ import (
 	"refundd/test/testdb"
 )
 
-// hostile are settings of a database's, and of the service's login in it, that would change what statements mean, or what a commit is worth.
+// hostile are settings of a database's, and of the service's login in it, that would change what statements mean, or
+// what a commit is worth.
 var hostile = []string{
-	`synchronous_commit = off`, `DateStyle = 'German, DMY'`, `IntervalStyle = 'sql_standard'`, `TimeZone = 'Asia/Kolkata'`,
+	`synchronous_commit = off`, `DateStyle = 'German, DMY'`, `IntervalStyle = 'sql_standard'`,
+	`TimeZone = 'Asia/Kolkata'`,
 	`bytea_output = 'escape'`, `search_path = 'elsewhere'`, `default_transaction_read_only = on`,
 	`default_transaction_isolation = 'serializable'`, `default_transaction_deferrable = on`, `row_security = off`,
-	`standard_conforming_strings = off`, `extra_float_digits = '-15'`, `client_encoding = 'LATIN1'`, `lock_timeout = '1ms'`,
+	`standard_conforming_strings = off`, `extra_float_digits = '-15'`, `client_encoding = 'LATIN1'`,
+	`lock_timeout = '1ms'`,
 	`statement_timeout = '250ms'`, `array_nulls = off`, `client_min_messages = 'error'`, `enable_indexscan = off`,
 	`enable_nestloop = off`, `exit_on_error = on`, `plan_cache_mode = 'force_custom_plan'`,
 }
@@ -100,7 +103,8 @@ func everyAnswer(t *testing.T, tenant *harness.Tenant) {
 			t.Errorf("GET %s: %d %s, want %s in it", path, a.Status, a.Body, says)
 		}
 	}
-	if r := harness.Command(t, tenant.Service.DB.ServiceURL, "show", "K", "--tenant", tenant.ID, "--json"); r.ExitCode != 0 ||
+	if r := harness.Command(t, tenant.Service.DB.ServiceURL, "show", "K", "--tenant", tenant.ID,
+		"--json"); r.ExitCode != 0 ||
 		!strings.Contains(r.Stdout, "+00:00") {
 		t.Errorf("show exits %d: %s%s", r.ExitCode, r.Stdout, r.Stderr)
 	}
@@ -121,7 +125,9 @@ func login(t *testing.T, databaseURL string) string {
 
 // sane is a database URL whose sessions are spared what is hostile to DDL.
 func sane(databaseURL string) string {
-	return databaseURL + "&options=" + strings.NewReplacer(" ", "%20", "=", "%3D").Replace(`-c default_transaction_read_only=off -c statement_timeout=0 -c exit_on_error=off`)
+	return databaseURL + "&options=" +
+		strings.NewReplacer(" ", "%20",
+			"=", "%3D").Replace(`-c default_transaction_read_only=off -c statement_timeout=0 -c exit_on_error=off`)
 }
 
 // exec runs statements on a connection of their own.

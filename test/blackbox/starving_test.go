@@ -88,7 +88,8 @@ func (p *picky) lookedAt(refs ...string) (n int) {
 	return n
 }
 
-// lost makes n refunds that the provider executed without telling, each on an order of its own, named prefix-0 and so on.
+// lost makes n refunds that the provider executed without telling, each on an order of its own, named prefix-0 and so
+// on.
 func (p *paying) lost(prefix string, n int) (ids, refs []string) {
 	p.t.Helper()
 	ids = names(prefix+"-", n)
@@ -107,7 +108,8 @@ func (p *paying) lost(prefix string, n int) (ids, refs []string) {
 // dueAt makes operations due at a time and as old as that, with no lease.
 func (p *paying) dueAt(ids []string, due, age string) {
 	p.t.Helper()
-	p.Exec(`UPDATE refund_operations SET lease_until = '-infinity', next_check_at = clock_timestamp() - $2::text::interval,
+	p.Exec(`UPDATE refund_operations
+		SET lease_until = '-infinity', next_check_at = clock_timestamp() - $2::text::interval,
 		created_at = clock_timestamp() - $3::text::interval WHERE operation_id = ANY ($1)`, ids, due, age)
 }
 
@@ -121,7 +123,8 @@ func (p *paying) inState(ids []string, state string) (n int) {
 // rowsOf is every row of operations, as text.
 func (p *paying) rowsOf(ids []string) (rows string) {
 	p.t.Helper()
-	p.Scan(&rows, `SELECT coalesce(string_agg(to_jsonb(o)::text, E'\n' ORDER BY operation_id), '') FROM refund_operations o
+	p.Scan(&rows, `SELECT coalesce(string_agg(to_jsonb(o)::text, E'\n' ORDER BY operation_id), '')
+		FROM refund_operations o
 		WHERE operation_id = ANY ($1)`, ids)
 	return rows
 }
@@ -129,7 +132,8 @@ func (p *paying) rowsOf(ids []string) (rows string) {
 // run is refundd reconcile with an environment of its own, whatever it exits with.
 func (p *paying) run(flags ...string) harness.Result {
 	p.t.Helper()
-	return harness.Command(p.t, p.Service.DB.ServiceURL, append([]string{"reconcile", "--listing-lag", listingLag.String()}, flags...)...)
+	return harness.Command(p.t, p.Service.DB.ServiceURL,
+		append([]string{"reconcile", "--listing-lag", listingLag.String()}, flags...)...)
 }
 
 // summary is what a run printed.
@@ -201,8 +205,9 @@ func TestA57_TheBreakerIsOpen_AHumansLookGoesPastIt(t *testing.T) {
 	if after := p.rowsOf(all); after != before {
 		t.Errorf("a retry while the breaker is open changed the rows:\n%s\n%s", before, after)
 	}
-	p.provider.Refund(p.ProviderKey("K0"), harness.Fields{"payment_ref": p.Ref("P0"), "amount_cents": 4000, "currency": "EUR",
-		"metadata": map[string]string{"tenant_id": p.ID, "operation_id": "K0"}})
+	p.provider.Refund(p.ProviderKey("K0"),
+		harness.Fields{"payment_ref": p.Ref("P0"), "amount_cents": 4000, "currency": "EUR",
+			"metadata": map[string]string{"tenant_id": p.ID, "operation_id": "K0"}})
 	p.dueAt(all, "1 hour", "73 hours")
 	for _, id := range all {
 		want(t, p.Post(harness.RefundPath(id)+"/reconcile", harness.Fields{}), "200")
@@ -228,7 +233,8 @@ func TestA57_TheProviderIsNotConfigured_AHumansLookChangesNothing(t *testing.T) 
 	before := p.rowsOf([]string{"K"})
 	refusing := newPicky(t, p.provider.URL)
 	refusing.fail(401, "")
-	for _, flags := range [][]string{{"--simulator-url="}, {"--simulator-url", refusing.URL}, {"--simulator-url", "http://127.0.0.1:1"}} {
+	for _, flags := range [][]string{{"--simulator-url="}, {"--simulator-url", refusing.URL},
+		{"--simulator-url", "http://127.0.0.1:1"}} {
 		elsewhere := p.ClientOf(p.Service.AddServer(t, flags...))
 		a := elsewhere.Post(harness.RefundPath("K")+"/reconcile", harness.Fields{})
 		if r := harness.Read[harness.Refund](t, a); r.State != "reserved" {
@@ -345,7 +351,8 @@ func TestA63_NobodyCanBeAsked_TheRunFailsAndClaimsNothing(t *testing.T) {
 		t.Errorf("credentials that were refused are shown %d times", n)
 	}
 	var faults int
-	p.Scan(&faults, `SELECT count(*) FROM reconciliation_runs WHERE error LIKE '%simulator%' AND errors = 1 AND claimed = 0 AND finished_at IS NOT NULL`)
+	p.Scan(&faults, `SELECT count(*) FROM reconciliation_runs WHERE error LIKE '%simulator%' AND errors = 1
+		AND claimed = 0 AND finished_at IS NOT NULL`)
 	if faults != 2 {
 		t.Errorf("%d runs say why they were none", faults)
 	}

@@ -14,9 +14,12 @@ import (
 // bodies are the routes that take a body, with one that is good, whose path or body names K.
 func bodies(key string) []struct{ method, path, body string } {
 	return []struct{ method, path, body string }{
-		{http.MethodPost, "/v1/refunds", `{"operation_id":"` + key + `","order_id":"P","amount_cents":5,"reason":"r","metadata":{"a":"b"}}`},
-		{http.MethodPut, "/v1/authorizations/" + key, `{"case_id":"c","order_id":"P","amount_cents":5,"approved_by":"ada","metadata":{"a":"b"}}`},
-		{http.MethodPut, "/v1/orders/" + key, `{"currency":"EUR","captured_cents":5,"customer":{"id":"i","email":"e@example.com","name":"n"}}`},
+		{http.MethodPost, "/v1/refunds", `{"operation_id":"` + key +
+			`","order_id":"P","amount_cents":5,"reason":"r","metadata":{"a":"b"}}`},
+		{http.MethodPut, "/v1/authorizations/" + key,
+			`{"case_id":"c","order_id":"P","amount_cents":5,"approved_by":"ada","metadata":{"a":"b"}}`},
+		{http.MethodPut, "/v1/orders/" + key,
+			`{"currency":"EUR","captured_cents":5,"customer":{"id":"i","email":"e@example.com","name":"n"}}`},
 		{http.MethodPost, "/v1/authorizations/" + key + "/revoke", `{"reason":"r","revoked_by":"ada"}`},
 	}
 }
@@ -48,8 +51,11 @@ var spoiled = map[string]func(body string) string{
 	"overlong UTF-8":         func(b string) string { return b[:len(b)-1] + ",\"\xc0\xae\":1}" },
 	"lone surrogate":         func(b string) string { return b[:len(b)-1] + `,"\ud800":1}` },
 	"control character":      func(b string) string { return "\x01" + b },
-	"deeply nested":          func(b string) string { return strings.Repeat(`{"a":`, 5000) + b + strings.Repeat("}", 5000) },
-	"form":                   func(string) string { return "operation_id=K&order_id=P&amount_cents=5" },
+	"deeply nested": func(b string) string {
+		return strings.Repeat(`{"a":`, 5000) + b +
+			strings.Repeat("}", 5000)
+	},
+	"form": func(string) string { return "operation_id=K&order_id=P&amount_cents=5" },
 }
 
 // escapedFirst is an object's first member with the first letter of its name escaped.
@@ -83,11 +89,15 @@ func TestA13_NestedObjects_AreStrict(t *testing.T) {
 	tenant := harness.Shared(t).OpenTenant(t)
 	tenant.Load([]string{"P"}, 10000)
 	unchanged(t, tenant, func() {
-		for _, metadata := range []string{`{"a":"b","a":"c"}`, `{"a":"b","\u0061":"c"}`, `{"a":1}`, `{"a":null}`, `{"a":{}}`, `["a"]`, `"a"`, `7`} {
-			want(t, raw(tenant.Client(), http.MethodPost, "/v1/refunds", `{"operation_id":"K","order_id":"P","amount_cents":5,"metadata":`+metadata+`}`), "malformed_request")
+		for _, metadata := range []string{`{"a":"b","a":"c"}`, `{"a":"b","\u0061":"c"}`, `{"a":1}`, `{"a":null}`,
+			`{"a":{}}`, `["a"]`, `"a"`, `7`} {
+			want(t, raw(tenant.Client(), http.MethodPost, "/v1/refunds",
+				`{"operation_id":"K","order_id":"P","amount_cents":5,"metadata":`+metadata+`}`), "malformed_request")
 		}
-		for _, customer := range []string{`{"id":"a","id":"b"}`, `{"ID":"a"}`, `{"phone":"1"}`, `{"id":7}`, `[]`, `"a"`} {
-			want(t, raw(tenant.Client(), http.MethodPut, "/v1/orders/N", `{"currency":"EUR","captured_cents":5,"customer":`+customer+`}`), "malformed_request")
+		for _, customer := range []string{`{"id":"a","id":"b"}`, `{"ID":"a"}`, `{"phone":"1"}`, `{"id":7}`, `[]`,
+			`"a"`} {
+			want(t, raw(tenant.Client(), http.MethodPut, "/v1/orders/N",
+				`{"currency":"EUR","captured_cents":5,"customer":`+customer+`}`), "malformed_request")
 		}
 	})
 }
@@ -164,7 +174,8 @@ func TestA18_KeySyntax_NamesOneOperationOrNone(t *testing.T) {
 			want(t, send(0), "processed")
 			want(t, send(1), "already_processed")
 			want(t, tenant.Client().Refund(c.key, "P", 7), "already_processed")
-			if got := harness.Read[harness.Refund](t, tenant.Client().Get(harness.RefundPath(c.key))); got.OperationID != c.key {
+			if got := harness.Read[harness.Refund](t,
+				tenant.Client().Get(harness.RefundPath(c.key))); got.OperationID != c.key {
 				t.Errorf("it names %q, want %q", got.OperationID, c.key)
 			}
 			if n := tenant.Movements(c.key); n != 1 {
@@ -201,9 +212,11 @@ func TestA18_KeysThatLookAlike_AreDifferentKeys(t *testing.T) {
 			}
 		}
 	}
-	for _, path := range []string{"%2e", "%2e%2e", "k%2Fk", "k%20", "k%252e", "%00", "k%c3%a9", strings.Repeat("k", 256), strings.Repeat("k", 10000)} {
+	for _, path := range []string{"%2e", "%2e%2e", "k%2Fk", "k%20", "k%252e", "%00", "k%c3%a9",
+		strings.Repeat("k", 256), strings.Repeat("k", 10000)} {
 		for _, tail := range []string{"", "/events"} {
-			if a := raw(tenant.Client(), http.MethodGet, "/v1/refunds/"+path+tail, ""); a.Status < 400 || a.Status >= 500 {
+			if a := raw(tenant.Client(), http.MethodGet, "/v1/refunds/"+path+tail, ""); a.Status < 400 ||
+				a.Status >= 500 {
 				t.Errorf("GET refund %s: %d", path, a.Status)
 			}
 		}
@@ -226,9 +239,12 @@ func TestA19_NULInAnyText_IsMalformed(t *testing.T) {
 	tenant.Approve("K", "P", 5)
 	unchanged(t, tenant, func() {
 		for _, r := range []struct{ method, path, body string }{
-			{http.MethodPost, "/v1/refunds", `{"operation_id":"K^","order_id":"P^","amount_cents":5,"currency":"EUR^","reason":"r^","metadata":{"a^":"b^"}}`},
-			{http.MethodPut, "/v1/authorizations/N", `{"case_id":"c^","order_id":"P^","amount_cents":5,"currency":"EUR^","approved_by":"a^","reason":"r^","metadata":{"a^":"b^"},"expires_at":"2099-01-01T00:00:00Z^"}`},
-			{http.MethodPut, "/v1/orders/N", `{"currency":"EUR^","captured_cents":5,"provider":"ledger^","provider_payment_ref":"p^","customer":{"id":"i^","email":"e^","name":"n^"}}`},
+			{http.MethodPost, "/v1/refunds",
+				`{"operation_id":"K^","order_id":"P^","amount_cents":5,"currency":"EUR^","reason":"r^","metadata":{"a^":"b^"}}`},
+			{http.MethodPut, "/v1/authorizations/N",
+				`{"case_id":"c^","order_id":"P^","amount_cents":5,"currency":"EUR^","approved_by":"a^","reason":"r^","metadata":{"a^":"b^"},"expires_at":"2099-01-01T00:00:00Z^"}`},
+			{http.MethodPut, "/v1/orders/N",
+				`{"currency":"EUR^","captured_cents":5,"provider":"ledger^","provider_payment_ref":"p^","customer":{"id":"i^","email":"e^","name":"n^"}}`},
 			{http.MethodPost, "/v1/authorizations/K/revoke", `{"reason":"r^","revoked_by":"a^"}`},
 		} {
 			for i := range strings.Count(r.body, "^") {
@@ -237,16 +253,19 @@ func TestA19_NULInAnyText_IsMalformed(t *testing.T) {
 				}
 			}
 		}
-		for _, path := range []string{"/v1/orders/N%00", "/v1/orders?customer_id=%00", "/v1/orders?customer_email=a%00b", "/v1/authorizations?case_id=c%00",
+		for _, path := range []string{"/v1/orders/N%00", "/v1/orders?customer_id=%00",
+			"/v1/orders?customer_email=a%00b", "/v1/authorizations?case_id=c%00",
 			"/v1/authorizations/N%00", "/v1/refunds/N%00", "/v1/refunds?order_id=%00", "/v1/refunds?cursor=%00", "/v1/refunds?state=%00"} {
-			if a := raw(tenant.Client(), http.MethodGet, path, ""); a.Status != http.StatusBadRequest && a.Status != http.StatusUnprocessableEntity {
+			if a := raw(tenant.Client(), http.MethodGet, path, ""); a.Status != http.StatusBadRequest &&
+				a.Status != http.StatusUnprocessableEntity {
 				t.Errorf("GET %s: %d", path, a.Status)
 			}
 		}
 	})
 	// A backslash and the text u0000 are no NUL.
 	text := `reason \\u0000`
-	a := raw(tenant.Client(), http.MethodPost, "/v1/refunds", `{"operation_id":"K","order_id":"P","amount_cents":5,"reason":"`+text+`"}`)
+	a := raw(tenant.Client(), http.MethodPost, "/v1/refunds",
+		`{"operation_id":"K","order_id":"P","amount_cents":5,"reason":"`+text+`"}`)
 	want(t, a, "processed")
 	if !bytes.Contains(a.Body, []byte(text)) {
 		t.Errorf("the reason came back otherwise: %s", a.Body)
@@ -264,7 +283,8 @@ func TestA18_OrderIDs_AreUnescapedExactlyOnce(t *testing.T) {
 	t.Parallel()
 	tenant := harness.Shared(t).Tenant(t)
 	c := tenant.Client()
-	for _, id := range []string{"#1001", "a/b", "a%2Fb", "a%252Fb", "..%2f", "a+b", "a&b=c", "?", "%", `\`, `"`, "'", ";", "~!@$^*()_={}[]|:<>,.`", strings.Repeat("z", 255)} {
+	for _, id := range []string{"#1001", "a/b", "a%2Fb", "a%252Fb", "..%2f", "a+b", "a&b=c", "?", "%", `\`, `"`, "'",
+		";", "~!@$^*()_={}[]|:<>,.`", strings.Repeat("z", 255)} {
 		tenant.Order(id, 100)
 		for _, path := range []string{"/v1/orders/" + url.PathEscape(id), "/v1/orders/" + percent(id)} {
 			if got := harness.Read[harness.Order](t, c.Get(path)); got.OrderID != id {

@@ -19,13 +19,21 @@ var secrets = []string{"sesame", "S-1001", "hidden-case"}
 func withSecrets(t *testing.T, a *harness.Tenant) harness.Receipt {
 	t.Helper()
 	c := a.Client()
-	c.Put(harness.OrderPath("S-1001"), harness.Fields{"currency": "EUR", "captured_cents": 7777, "provider": "simulator", "provider_payment_ref": "sesame-ref-" + a.ID,
-		"customer": harness.Fields{"id": "sesame-id", "email": "sesame@example.com", "name": "Sesame"}})
-	c.Put(harness.OrderPath("P"), harness.Fields{"currency": "EUR", "captured_cents": 7777, "customer": harness.Fields{"email": "sesame@example.com"}})
+	c.Put(harness.OrderPath("S-1001"),
+		harness.Fields{"currency": "EUR", "captured_cents": 7777, "provider": "simulator",
+			"provider_payment_ref": "sesame-ref-" + a.ID,
+			"customer":             harness.Fields{"id": "sesame-id", "email": "sesame@example.com", "name": "Sesame"}})
+	c.Put(harness.OrderPath("P"),
+		harness.Fields{"currency": "EUR", "captured_cents": 7777,
+			"customer": harness.Fields{"email": "sesame@example.com"}})
 	for _, key := range []string{"K", "L"} {
-		c.Put(harness.AuthorizationPath(key), harness.Fields{"case_id": "hidden-case", "order_id": "P", "amount_cents": 777, "approved_by": "sesame", "reason": "sesame"})
+		c.Put(harness.AuthorizationPath(key),
+			harness.Fields{"case_id": "hidden-case", "order_id": "P", "amount_cents": 777, "approved_by": "sesame",
+				"reason": "sesame"})
 	}
-	a1 := c.Post("/v1/refunds", harness.Fields{"operation_id": "K", "order_id": "P", "amount_cents": 777, "reason": "sesame", "metadata": harness.Fields{"m": "sesame"}})
+	a1 := c.Post("/v1/refunds",
+		harness.Fields{"operation_id": "K", "order_id": "P", "amount_cents": 777, "reason": "sesame",
+			"metadata": harness.Fields{"m": "sesame"}})
 	want(t, a1, "processed")
 	return harness.Read[harness.Receipt](t, a1)
 }
@@ -58,7 +66,8 @@ func TestA9_AnotherTenant_SeesAndChangesNothing(t *testing.T) {
 			hides(t, path, answer, receipt)
 		}
 		for _, key := range []string{"K", "L"} {
-			for _, answer := range []harness.Answer{c.Refund(key, "P", 777), c.Refund(key, "P", 1), c.Post(harness.AuthorizationPath(key)+"/revoke", harness.Fields{})} {
+			for _, answer := range []harness.Answer{c.Refund(key, "P", 777), c.Refund(key, "P", 1),
+				c.Post(harness.AuthorizationPath(key)+"/revoke", harness.Fields{})} {
 				if answer.Status != http.StatusNotFound {
 					t.Errorf("%s: %d %s", key, answer.Status, answer.Body)
 				}
@@ -124,10 +133,12 @@ func TestA46_ARevokedKey_GetsNothingOnAnyServerWithinFiveSeconds(t *testing.T) {
 	}
 	tenant.EndKey(revoked["revoked"], "revoke")
 	successor := tenant.EndKey(revoked["rotated"], "rotate")
-	tenant.Exec(`UPDATE api_keys SET expires_at = now() WHERE secret_hash = sha256($1::bytea)`, []byte(revoked["expired"]))
+	tenant.Exec(`UPDATE api_keys SET expires_at = now() WHERE secret_hash = sha256($1::bytea)`,
+		[]byte(revoked["expired"]))
 	ended := time.Now()
 	want(t, tenant.Client().With(successor).Get("/v1/refunds/K"), "200")
-	revoked["unknown"], revoked["none"], revoked["cut"], revoked["longer"] = "no-such-key", "", tenant.Key[:len(tenant.Key)-1], tenant.Key+"x"
+	revoked["unknown"], revoked["none"], revoked["cut"], revoked["longer"] = "no-such-key", "",
+		tenant.Key[:len(tenant.Key)-1], tenant.Key+"x"
 	for name, key := range revoked {
 		for i := range 2 {
 			c := tenant.At(i).With(key)
@@ -139,7 +150,8 @@ func TestA46_ARevokedKey_GetsNothingOnAnyServerWithinFiveSeconds(t *testing.T) {
 			}
 			unchanged(t, tenant, func() {
 				for _, answer := range []harness.Answer{
-					c.Get("/v1/refunds/K"), c.Get("/v1/refunds"), c.Get("/v1/orders/P"), c.Refund("K", "P", 777), c.Refund("L", "P", 777),
+					c.Get("/v1/refunds/K"), c.Get("/v1/refunds"), c.Get("/v1/orders/P"), c.Refund("K",
+						"P", 777), c.Refund("L", "P", 777),
 					c.Put(harness.OrderPath("N"), harness.Fields{"currency": "EUR", "captured_cents": 1}),
 					c.Post(harness.AuthorizationPath("L")+"/revoke", harness.Fields{}),
 				} {
@@ -203,7 +215,8 @@ func TestA46_RateLimited_BindsNothing(t *testing.T) {
 	}
 	want(t, answer, "rate_limited")
 	unchanged(t, tenant, func() {
-		for _, answer := range []harness.Answer{c.Refund("L", "P", 777), c.Refund("K", "P", 777), c.Get("/v1/refunds/K")} {
+		for _, answer := range []harness.Answer{c.Refund("L", "P", 777), c.Refund("K", "P", 777),
+			c.Get("/v1/refunds/K")} {
 			want(t, answer, "rate_limited")
 			hides(t, "429", answer, receipt)
 			if answer.Header.Get("RateLimit") == "" {
@@ -219,14 +232,18 @@ func TestA53_OnePayment_BelongsToOneOrder(t *testing.T) {
 	service := harness.Shared(t)
 	a, b := service.Tenant(t), service.Tenant(t)
 	register := func(c harness.Client, order, provider, ref string) harness.Answer {
-		return c.Put(harness.OrderPath(order), harness.Fields{"currency": "EUR", "captured_cents": 100, "provider": provider, "provider_payment_ref": ref})
+		return c.Put(harness.OrderPath(order),
+			harness.Fields{"currency": "EUR", "captured_cents": 100, "provider": provider, "provider_payment_ref": ref})
 	}
 	for _, provider := range []string{"simulator", "stripe"} {
 		ref := "pi-" + a.ID
 		order := "P-" + provider
 		want(t, register(a.Client(), order, provider, ref), "201")
 		want(t, register(a.Client(), order, provider, ref), "200")
-		unchanged(t, a, func() { want(t, register(a.Client(), "Q-"+provider, provider, ref), "payment_already_registered") })
+		unchanged(t, a, func() {
+			want(t, register(a.Client(), "Q-"+provider, provider, ref),
+				"payment_already_registered")
+		})
 		unchanged(t, b, func() {
 			for _, name := range []string{order, "Q-" + provider} {
 				answer := register(b.Client(), name, provider, ref)
@@ -242,7 +259,8 @@ func TestA53_OnePayment_BelongsToOneOrder(t *testing.T) {
 	for i := range 20 {
 		answers := make([]harness.Answer, 10)
 		together(len(answers), func(j int) {
-			answers[j] = register([]*harness.Tenant{a, b}[j%2].At(j/2), fmt.Sprintf("R-%d-%d", i, j), "stripe", fmt.Sprint("race-", a.ID, i))
+			answers[j] = register([]*harness.Tenant{a, b}[j%2].At(j/2), fmt.Sprintf("R-%d-%d", i, j), "stripe",
+				fmt.Sprint("race-", a.ID, i))
 		})
 		if diff := cmp.Diff(map[string]int{"201": 1, "payment_already_registered": 9}, tally(answers)); diff != "" {
 			t.Errorf("round %d: %s", i, diff)
@@ -250,7 +268,8 @@ func TestA53_OnePayment_BelongsToOneOrder(t *testing.T) {
 	}
 	// Without a provider there is no payment to share.
 	for name, body := range map[string]harness.Fields{
-		"ledger with a payment":       {"currency": "EUR", "captured_cents": 1, "provider": "ledger", "provider_payment_ref": "x"},
+		"ledger with a payment": {"currency": "EUR", "captured_cents": 1, "provider": "ledger",
+			"provider_payment_ref": "x"},
 		"no provider, but a payment":  {"currency": "EUR", "captured_cents": 1, "provider_payment_ref": "x"},
 		"simulator without a payment": {"currency": "EUR", "captured_cents": 1, "provider": "simulator"},
 		"stripe without a payment":    {"currency": "EUR", "captured_cents": 1, "provider": "stripe"},

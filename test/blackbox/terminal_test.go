@@ -9,8 +9,8 @@ import (
 	"refundd/test/harness"
 )
 
-// hostile drives a terminal in every way there is, as JSON escapes: CSI, OSC, C1, delete, bidirectional override and isolate,
-// zero width, separators, byte order mark, a tag beyond 16 bits.
+// hostile drives a terminal in every way there is, as JSON escapes: CSI, OSC, C1, delete, bidirectional override and
+// isolate, zero width, separators, byte order mark, a tag beyond 16 bits.
 const hostile = `\u001b[2J\u001b]0;owned\u0007\r\u009b31m\u0085\u007f\u202e\u2066\u200b\u2028\u2029\ufeff\udb40\udc41`
 
 // drives finds what a terminal would act upon.
@@ -36,13 +36,17 @@ func TestA75_WhatACallerWrites_DrivesNoTerminalAndBreaksNoLogLine(t *testing.T) 
 		}
 		bodies = append(bodies, string(a.Body))
 	}
-	call(201, "PUT", "/v1/orders/A-1", `{"currency":"EUR","captured_cents":5000,"customer":{"id":"`+hostile+`","name":"`+hostile+`"}}`)
-	call(201, "PUT", "/v1/authorizations/op-1", `{"case_id":"`+hostile+`","order_id":"A-1","amount_cents":5,"approved_by":"`+hostile+
-		`","reason":"`+hostile+`","metadata":{"`+hostile+`":"`+hostile+`"}}`)
+	call(201, "PUT", "/v1/orders/A-1",
+		`{"currency":"EUR","captured_cents":5000,"customer":{"id":"`+hostile+`","name":"`+hostile+`"}}`)
+	call(201, "PUT", "/v1/authorizations/op-1",
+		`{"case_id":"`+hostile+`","order_id":"A-1","amount_cents":5,"approved_by":"`+hostile+
+			`","reason":"`+hostile+`","metadata":{"`+hostile+`":"`+hostile+`"}}`)
 	call(201, "PUT", "/v1/authorizations/op-2", `{"case_id":"c","order_id":"A-1","amount_cents":5,"approved_by":"ann"}`)
-	call(201, "POST", "/v1/refunds", `{"operation_id":"op-1","order_id":"A-1","amount_cents":5,"reason":"`+hostile+`","metadata":{"`+hostile+`":"`+hostile+`"}}`)
+	call(201, "POST", "/v1/refunds",
+		`{"operation_id":"op-1","order_id":"A-1","amount_cents":5,"reason":"`+hostile+`","metadata":{"`+hostile+`":"`+hostile+`"}}`)
 	call(200, "POST", "/v1/authorizations/op-2/revoke", `{"reason":"`+hostile+`","revoked_by":"`+hostile+`"}`)
-	for _, path := range []string{"/v1/refunds/op-1", "/v1/refunds/op-1/events", "/v1/authorizations/op-1", "/v1/authorizations/op-2", "/v1/orders/A-1"} {
+	for _, path := range []string{"/v1/refunds/op-1", "/v1/refunds/op-1/events", "/v1/authorizations/op-1",
+		"/v1/authorizations/op-2", "/v1/orders/A-1"} {
 		call(200, "GET", path, "")
 	}
 	call(422, "POST", "/v1/refunds", `{"operation_id":"op-`+hostile+`","order_id":"A-`+hostile+`","amount_cents":5}`)

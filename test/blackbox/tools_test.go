@@ -10,8 +10,8 @@ import (
 	"refundd/test/testdb"
 )
 
-// A88: tools run beside each other on a database whose transactions are serializable by default. Each gives the right answer
-// and exit code: no serialization failure reaches whoever typed it.
+// A88: tools run beside each other on a database whose transactions are serializable by default. Each gives the right
+// answer and exit code: no serialization failure reaches whoever typed it.
 func TestA88_ToolsBesideEachOtherUnderSerializable(t *testing.T) {
 	t.Parallel()
 	service := harness.New(t)
@@ -66,7 +66,8 @@ func TestA88_AnotherEncoding_IsRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
 	db := testdb.Empty(t)
 	name := db.Name + "_ascii"
-	if _, err := db.Owner.Exec(t.Context(), `CREATE DATABASE `+name+` ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0`); err != nil {
+	if _, err := db.Owner.Exec(t.Context(),
+		`CREATE DATABASE `+name+` ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0`); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -75,7 +76,8 @@ func TestA88_AnotherEncoding_IsRefusedAtTheStart(t *testing.T) {
 		}
 	})
 	url := strings.Replace(db.URL, db.Name, name, 1)
-	for _, args := range [][]string{{"migrate", "up"}, {"migrate", "version"}, {"serve", "--addr", "127.0.0.1:0"}, {"audit"},
+	for _, args := range [][]string{{"migrate", "up"}, {"migrate", "version"}, {"serve", "--addr", "127.0.0.1:0"},
+		{"audit"},
 		{"dev", "--addr", "127.0.0.1:0", "--data", t.TempDir(), "--simulator=false"}} {
 		r := harness.Command(t, url, args...)
 		sentence := r.Stderr[strings.LastIndex(strings.TrimSpace("\n"+r.Stderr), "\n")+1:]

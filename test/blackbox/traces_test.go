@@ -62,8 +62,8 @@ func (c *collector) named(name string) []*traced.Span {
 	return slices.DeleteFunc(slices.Clone(c.spans), func(s *traced.Span) bool { return s.GetName() != name })
 }
 
-// A trace tells where the time went, to people who may see nothing else: it has the caller's trace id and no word of what was
-// refunded, to whom, why, or what anybody said of it. All of it arrives before the process has ended.
+// A trace tells where the time went, to people who may see nothing else: it has the caller's trace id and no word of
+// what was refunded, to whom, why, or what anybody said of it. All of it arrives before the process has ended.
 func TestTraces_TellTheRoad_AndNothingOfTheRefund(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
@@ -82,7 +82,8 @@ func TestTraces_TellTheRoad_AndNothingOfTheRefund(t *testing.T) {
 		want(t, a, "201")
 		p.Client.Do(harness.Request{
 			Method: http.MethodPost, Path: "/v1/refunds", Valid: true,
-			Body: harness.JSON(harness.Fields{"operation_id": operation, "order_id": order, "amount_cents": 4321, "metadata": harness.Fields{"note": callers}}),
+			Body: harness.JSON(harness.Fields{"operation_id": operation, "order_id": order, "amount_cents": 4321,
+				"metadata": harness.Fields{"note": callers}}),
 			Header: http.Header{
 				"Traceparent": {fmt.Sprintf("00-0af7651916cd43dd8448eb211c80319%d-b7ad6b7169203331-01", i)},
 				"Tracestate":  {"vendor=" + callers}, "Baggage": {"customer=" + callers}, "User-Agent": {callers},
@@ -129,7 +130,8 @@ func TestTraces_TellTheRoad_AndNothingOfTheRefund(t *testing.T) {
 // A collector that takes connections and says nothing, and one that is not there, cost nobody an answer, nor time.
 func TestTraces_OfASilentCollector_CostNothing(t *testing.T) {
 	t.Parallel()
-	hole, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // nothing accepts: the kernel does, up to its backlog
+	// nothing accepts: the kernel does, up to its backlog
+	hole, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +151,8 @@ func TestTraces_OfASilentCollector_CostNothing(t *testing.T) {
 			began := time.Now()
 			together(10, func(i int) {
 				for j := range refunds / 10 {
-					if a := tenant.Client().Refund(fmt.Sprintf("K%d-%d", i, j), "L", 1); a.Status != http.StatusCreated {
+					if a := tenant.Client().Refund(fmt.Sprintf("K%d-%d", i, j), "L",
+						1); a.Status != http.StatusCreated {
 						t.Errorf("answer %d %s", a.Status, a.Body)
 					}
 				}
@@ -175,7 +178,8 @@ func TestTraces_OpenTelemetrysOwnVariable_IsTaken(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t)
 	s := harness.New(t)
-	server := harness.ServeIn(t, s.DB.ServiceURL, []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_RESOURCE_ATTRIBUTES=deployment.environment=test"})
+	server := harness.ServeIn(t, s.DB.ServiceURL,
+		[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_RESOURCE_ATTRIBUTES=deployment.environment=test"})
 	s.Tenant(t).ClientOf(server).Get(harness.OrderPath("L"))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -7,8 +7,8 @@ import (
 	"refundd/test/harness"
 )
 
-// What a refund costs in round trips to Postgres once everything is warm, authentication included, where each transition is
-// told: four at a provider (tx 1, the gate in front of the call, two of tx 2), one without.
+// What a refund costs in round trips to Postgres once everything is warm, authentication included, where each
+// transition is told: four at a provider (tx 1, the gate in front of the call, two of tx 2), one without.
 func TestRoundTrips_OfARefundThatIsTold(t *testing.T) {
 	t.Parallel()
 	s := harness.NewPaying(t)
@@ -36,7 +36,8 @@ func TestRoundTrips_OfARefundThatIsTold(t *testing.T) {
 		t.Logf("order %s: %d", c.order, least)
 	}
 	var told int
-	err := s.DB.Owner.QueryRow(t.Context(), `SELECT count(*) FROM webhook_events WHERE tenant_id = $1 AND type = 'refund.succeeded'`,
+	err := s.DB.Owner.QueryRow(t.Context(), `SELECT count(*) FROM webhook_events WHERE tenant_id = $1
+		AND type = 'refund.succeeded'`,
 		tenant.ID).Scan(&told)
 	if err != nil || told != 2*refunds {
 		t.Errorf("%d transitions are told, want %d, %v", told, 2*refunds, err)

@@ -24,7 +24,8 @@ func TestA52_ARetryThatMeetsARefusal_NeverHearsThatNothingMoved(t *testing.T) {
 		t.Helper()
 		for _, r := range []harness.Request{
 			{Method: http.MethodPost, Path: "/v1/refunds", Body: []byte(body), Header: header},
-			{Method: http.MethodPost, Path: "/v1/refunds", Body: []byte(strings.Replace(body, `"operation_id":"K",`, "", 1)), Header: withKey(header)},
+			{Method: http.MethodPost, Path: "/v1/refunds",
+				Body: []byte(strings.Replace(body, `"operation_id":"K",`, "", 1)), Header: withKey(header)},
 		} {
 			a := client.Do(r)
 			if moved := harness.Read[harness.Problem](t, a).MoneyMoved; a.Status < 400 || moved != "unknown" {
@@ -37,19 +38,21 @@ func TestA52_ARetryThatMeetsARefusal_NeverHearsThatNothingMoved(t *testing.T) {
 		header http.Header
 		key    string
 	}{
-		"no key":              {good, nil, ""},
-		"wrong key":           {good, nil, "wrong"},
-		"no scope":            {good, nil, tenant.NewKey("read")},
-		"cut short":           {good[:len(good)-1], nil, tenant.Key},
-		"unknown member":      {strings.Replace(good, "{", `{"x":1,`, 1), nil, tenant.Key},
-		"wrong type":          {strings.Replace(good, "600", `"600"`, 1), nil, tenant.Key},
-		"too large":           {strings.Replace(good, "{", `{"reason":"`+strings.Repeat("x", 64<<10)+`",`, 1), nil, tenant.Key},
+		"no key":         {good, nil, ""},
+		"wrong key":      {good, nil, "wrong"},
+		"no scope":       {good, nil, tenant.NewKey("read")},
+		"cut short":      {good[:len(good)-1], nil, tenant.Key},
+		"unknown member": {strings.Replace(good, "{", `{"x":1,`, 1), nil, tenant.Key},
+		"wrong type":     {strings.Replace(good, "600", `"600"`, 1), nil, tenant.Key},
+		"too large": {strings.Replace(good, "{", `{"reason":"`+strings.Repeat("x", 64<<10)+`",`, 1), nil,
+			tenant.Key},
 		"media type":          {good, http.Header{"Content-Type": {"text/plain"}}, tenant.Key},
 		"zero":                {strings.Replace(good, "600", "0", 1), nil, tenant.Key},
 		"too large an amount": {strings.Replace(good, "600", "9007199254740992", 1), nil, tenant.Key},
 		"no order":            {strings.Replace(good, `"order_id":"P",`, "", 1), nil, tenant.Key},
 		"bad currency":        {strings.Replace(good, "{", `{"currency":"eur",`, 1), nil, tenant.Key},
-		"long reason":         {strings.Replace(good, "{", `{"reason":"`+strings.Repeat("x", 1001)+`",`, 1), nil, tenant.Key},
+		"long reason": {strings.Replace(good, "{", `{"reason":"`+strings.Repeat("x", 1001)+`",`, 1), nil,
+			tenant.Key},
 	} {
 		retry(name, r.body, r.header, c.With(r.key))
 	}
@@ -74,7 +77,8 @@ func TestA52_ARetryThatMeetsARefusal_NeverHearsThatNothingMoved(t *testing.T) {
 	retry("database unavailable", good, nil, c)
 	end()
 	again := c.Refund("K", "P", 600)
-	for began := time.Now(); again.Status >= 500 && time.Since(began) < 20*time.Second; again = c.Refund("K", "P", 600) {
+	for began := time.Now(); again.Status >= 500 &&
+		time.Since(began) < 20*time.Second; again = c.Refund("K", "P", 600) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	want(t, again, "already_processed")
@@ -110,8 +114,10 @@ func TestA52_AQueuedRequestPastItsDeadline_NeverExecutes(t *testing.T) {
 			release := service.Hold(t, `SELECT FROM orders FOR UPDATE`)
 			const n = 40
 			together(n, func(i int) {
-				a, err := tenant.Client().Try(harness.Request{Method: http.MethodPost, Path: "/v1/refunds", Valid: true, Wait: c.leave,
-					Body: fmt.Appendf(nil, `{"operation_id":"K%d","order_id":%q,"amount_cents":1}`, i, []string{"P", "Q"}[i%2])})
+				a, err := tenant.Client().Try(harness.Request{Method: http.MethodPost, Path: "/v1/refunds", Valid: true,
+					Wait: c.leave,
+					Body: fmt.Appendf(nil, `{"operation_id":"K%d","order_id":%q,"amount_cents":1}`, i,
+						[]string{"P", "Q"}[i%2])})
 				if (err == nil) == (c.leave > 0) || err == nil && a.Code() != "deadline_exceeded" {
 					t.Errorf("K%d: %d %s %v", i, a.Status, a.Body, err)
 				}
@@ -130,7 +136,8 @@ func TestA52_AQueuedRequestPastItsDeadline_NeverExecutes(t *testing.T) {
 	}
 }
 
-// A refund whose order somebody keeps locked is given up, by a service that does reach its database: it says nothing else.
+// A refund whose order somebody keeps locked is given up, by a service that does reach its database: it says nothing
+// else.
 func TestA52_AnOrderStaysLocked_TheDatabaseIsNotSaidToBeAway(t *testing.T) {
 	t.Parallel()
 	service := harness.New(t)

@@ -113,7 +113,8 @@ func TestWebhooks_LoseNothingToAKill(t *testing.T) {
 	tenant.Exec(`UPDATE webhook_endpoints SET lease_until = '-infinity'`) // time goes by
 	service.AddServer(t, "--webhook-allow-private")
 	var executed int
-	err := service.DB.Owner.QueryRow(t.Context(), `SELECT count(*) FROM refund_operations WHERE tenant_id = $1`, tenant.ID).Scan(&executed)
+	err := service.DB.Owner.QueryRow(t.Context(), `SELECT count(*) FROM refund_operations WHERE tenant_id = $1`,
+		tenant.ID).Scan(&executed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +131,8 @@ func TestWebhooks_LoseNothingToAKill(t *testing.T) {
 	service.Audit(t)
 }
 
-// What the provider says days later reaches the caller, in the order in which it happened; a reader of the log finds the same.
+// What the provider says days later reaches the caller, in the order in which it happened; a reader of the log finds
+// the same.
 func TestWebhooks_TellALateFailure(t *testing.T) {
 	t.Parallel()
 	p := newPaying(t, "--webhook-allow-private")
@@ -151,7 +153,8 @@ func TestWebhooks_TellALateFailure(t *testing.T) {
 	a := p.Client.Get("/v1/events")
 	for _, w := range want {
 		id, _, _ := strings.Cut(w, " ")
-		if !strings.Contains(string(a.Body), fmt.Sprintf(`"operation_id":%q`, id)) || !strings.Contains(string(a.Body), `"failure_code":"late_failure"`) {
+		if !strings.Contains(string(a.Body), fmt.Sprintf(`"operation_id":%q`, id)) ||
+			!strings.Contains(string(a.Body), `"failure_code":"late_failure"`) {
 			t.Errorf("%s is not in the log: %s", w, a.Body)
 		}
 	}

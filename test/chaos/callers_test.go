@@ -40,8 +40,8 @@ type callers struct {
 	moved  atomic.Int64 // answers that told of money
 }
 
-// progress waits until callers were told of money n times more: on a machine that is busy with other things, the next blow
-// comes later. It answers false once the storm is over.
+// progress waits until callers were told of money n times more: on a machine that is busy with other things, the next
+// blow comes later. It answers false once the storm is over.
 func (c *callers) progress(storm context.Context, n int64) bool {
 	for before := c.moved.Load(); c.moved.Load() < before+n && storm.Err() == nil; {
 		rest(storm, 20*time.Millisecond)
@@ -76,7 +76,8 @@ func (c *callers) insist(storm context.Context, d dice, operation, order string,
 		if storm.Err() != nil {
 			return
 		}
-		said, heard := c.Ask(c.t, c.someServer(d), operation, order, cents, d.between(100*time.Millisecond, 4*time.Second))
+		said, heard := c.Ask(c.t, c.someServer(d), operation, order, cents,
+			d.between(100*time.Millisecond, 4*time.Second))
 		if !heard {
 			c.silent.Add(1)
 		}
@@ -90,7 +91,8 @@ func (c *callers) insist(storm context.Context, d dice, operation, order string,
 
 // lookUp has an operation looked up at the provider.
 func (c *callers) lookUp(d dice, operation string) {
-	_, _ = c.someServer(d).Try(harness.Request{Method: "POST", Path: harness.RefundPath(operation) + "/reconcile", Body: []byte("{}"),
+	_, _ = c.someServer(d).Try(harness.Request{Method: "POST", Path: harness.RefundPath(operation) + "/reconcile",
+		Body:  []byte("{}"),
 		Valid: true, Wait: 5 * time.Second}) // what it changes, others see
 }
 

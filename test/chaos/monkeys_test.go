@@ -25,7 +25,8 @@ const (
 
 func flags(provider harness.Provider) []string {
 	return append(provider.Flags(), "--provider-timeout", providerTimeout.String(), "--lease", lease.String(),
-		"--listing-lag", listingLag.String(), "--provider-breaker-open", "300ms", "--backoff-min", "100ms", "--backoff-max", "1s",
+		"--listing-lag", listingLag.String(), "--provider-breaker-open", "300ms", "--backoff-min", "100ms",
+		"--backoff-max", "1s",
 		"--pool-size", "8")
 }
 
@@ -138,7 +139,8 @@ func tempt(storm context.Context, d dice, provider harness.Provider, alive *sync
 	for storm.Err() == nil {
 		rest(storm, d.between(20*time.Millisecond, 400*time.Millisecond))
 		count := harness.Times(1 + d.IntN(4))
-		mode := []string{"error_before", "error_after", "drop_before", "drop_after", "hang", "refuse", "decline", "pending", "fail_later",
+		mode := []string{"error_before", "error_after", "drop_before", "drop_after", "hang", "refuse", "decline",
+			"pending", "fail_later",
 			"lookup_down", "lookup_lag", "error_before", "heal", "die"}[d.IntN(14)]
 		delay := time.Duration(0)
 		switch mode {
@@ -184,7 +186,8 @@ func tempt(storm context.Context, d dice, provider harness.Provider, alive *sync
 
 // outage cuts Postgres's power.
 func outage(t *testing.T, storm context.Context, d dice, c *callers, cluster *embedpg.Server, did *tally) {
-	for rest(storm, d.between(2*time.Second, 6*time.Second)); c.progress(storm, 10); rest(storm, d.between(2*time.Second, 6*time.Second)) {
+	for rest(storm, d.between(2*time.Second, 6*time.Second)); c.progress(storm, 10); rest(storm,
+		d.between(2*time.Second, 6*time.Second)) {
 		did.add("killed postgres")
 		if err := cluster.Kill(); err != nil {
 			t.Error(err)

@@ -59,18 +59,22 @@ func newWorld(t *testing.T, atStripe bool) *world {
 		provider = s.Simulator
 	}
 	s.Flags = flags(provider)
-	w := &world{t: t, cluster: cluster, service: s, provider: provider, did: tally{n: map[string]int{}}, forgotten: map[string]bool{}}
+	w := &world{t: t, cluster: cluster, service: s, provider: provider, did: tally{n: map[string]int{}},
+		forgotten: map[string]bool{}}
 	for i := range 2 {
-		w.all = append(w.all, &slot{t: t, name: fmt.Sprint("server ", i), did: &w.did, start: func() (*harness.Process, string, error) {
-			server, err := harness.TryServe(t, s.DB.ServiceURL, nil, append(flags(provider), "--request-timeout", "3s")...)
-			return server.Process, server.URL, err
-		}})
+		w.all = append(w.all, &slot{t: t, name: fmt.Sprint("server ", i), did: &w.did,
+			start: func() (*harness.Process, string, error) {
+				server, err := harness.TryServe(t, s.DB.ServiceURL, nil,
+					append(flags(provider), "--request-timeout", "3s")...)
+				return server.Process, server.URL, err
+			}})
 	}
 	for i := range 2 {
-		w.all = append(w.all, &slot{t: t, name: fmt.Sprint("reconciler ", i), did: &w.did, start: func() (*harness.Process, string, error) {
-			args := append([]string{"reconcile", "--every", "300ms", "--concurrency", "8"}, flags(provider)...)
-			return harness.Spawn(t, s.DB.ServiceURL, nil, args...), "", nil
-		}})
+		w.all = append(w.all, &slot{t: t, name: fmt.Sprint("reconciler ", i), did: &w.did,
+			start: func() (*harness.Process, string, error) {
+				args := append([]string{"reconcile", "--every", "300ms", "--concurrency", "8"}, flags(provider)...)
+				return harness.Spawn(t, s.DB.ServiceURL, nil, args...), "", nil
+			}})
 	}
 	for _, slot := range w.all {
 		slot.fill(t.Context())
@@ -176,7 +180,8 @@ type row struct {
 
 func (w *world) rows() map[string]row {
 	w.t.Helper()
-	found, err := w.service.DB.Owner.Query(w.t.Context(), `SELECT operation_id, refund_id::text, state, coalesce(failure_code, ''), amount_cents FROM refund_operations`)
+	found, err := w.service.DB.Owner.Query(w.t.Context(), `SELECT operation_id, refund_id::text, state,
+		coalesce(failure_code, ''), amount_cents FROM refund_operations`)
 	if err != nil {
 		w.t.Fatal(err)
 	}

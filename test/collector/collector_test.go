@@ -1,5 +1,5 @@
-// Package collector has a real OpenTelemetry collector take the spans of a real server. It is a module of its own, since the service
-// needs none of what a collector is made of; .ci/collector runs it.
+// Package collector has a real OpenTelemetry collector take the spans of a real server. It is a module of its own,
+// since the service needs none of what a collector is made of; .ci/collector runs it.
 package collector
 
 import (
@@ -112,7 +112,8 @@ func TestCollector_TakesTheSpansOfARefund(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"POST /v1/refunds", "batch of refunds", "transaction", "provider refund", "batch of outcomes"} {
+	for _, name := range []string{"POST /v1/refunds", "batch of refunds", "transaction", "provider refund",
+		"batch of outcomes"} {
 		if names[name] == 0 {
 			t.Errorf("the collector got no span %q: %v", name, names)
 		}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The incidents are walked through as somebody does who was paged and has never seen refundd: from the first page, by what it
-// says, to the end.
+// The incidents are walked through as somebody does who was paged and has never seen refundd: from the first page, by
+// what it says, to the end.
 
 func TestIncident_TheProvidersAnswerWasLost(t *testing.T) {
 	paid(t, "incident-lost", 4200)
@@ -29,7 +29,9 @@ func TestIncident_MoreWasPaidThanCaptured(t *testing.T) {
 	b := open(t, w.APIKey, "")
 	b.says("The provider paid it although it goes beyond what the order captured.")
 	b.click(`[aria-labelledby=needs_attention] a[href="#/operation/incident-over"]`)
-	b.says("The provider paid USD 75.00 of order incident-over beyond what was captured", "The money is gone: decide “Paid”", "The provider showed it as paid: refused unless", "beyond what was captured. Nothing is sent.")
+	b.says("The provider paid USD 75.00 of order incident-over beyond what was captured",
+		"The money is gone: decide “Paid”", "The provider showed it as paid: refused unless",
+		"beyond what was captured. Nothing is sent.")
 	b.shoot("incident-over-1")
 	b.decide("failed", "It should not have been paid.")
 	b.says("The provider’s books say otherwise.")

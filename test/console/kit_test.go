@@ -1,5 +1,5 @@
-// Package console_test is what a person sees: the console in a real browser, against refundd dev and its simulator's faults.
-// It is a module of its own, which .ci/console runs: the suite of the program needs no browser.
+// Package console_test is what a person sees: the console in a real browser, against refundd dev and its simulator's
+// faults. It is a module of its own, which .ci/console runs: the suite of the program needs no browser.
 package console_test
 
 import (
@@ -81,7 +81,8 @@ func (w *world) start() (stop func(), err error) {
 	}
 	stops = append(stops, end)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.Env("HOME="+w.folder),
-		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("lang", "en-GB"), chromedp.WSURLReadTimeout(time.Minute))
+		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("lang", "en-GB"),
+		chromedp.WSURLReadTimeout(time.Minute))
 	allocated, release := chromedp.NewExecAllocator(context.Background(), options...)
 	var quit context.CancelFunc
 	w.browser, quit = chromedp.NewContext(allocated)
@@ -96,7 +97,8 @@ func (w *world) serve() (end func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	dev := exec.Command(w.program, "dev", "--addr", "127.0.0.1:0", "--data", data, "--listing-lag", "1s", "--provider-timeout", "2s",
+	dev := exec.Command(w.program, "dev", "--addr", "127.0.0.1:0", "--data", data, "--listing-lag", "1s",
+		"--provider-timeout", "2s",
 		"--provider-breaker-failures", "1000")
 	dev.Stdout, dev.Stderr = log, log
 	dev.Env = append(os.Environ(), "DATABASE_URL=")
@@ -167,7 +169,8 @@ type object map[string]any
 // order registers a payment at the simulator; more are further members.
 func order(t *testing.T, id, currency string, captured int64, more object) {
 	t.Helper()
-	body := object{"currency": currency, "captured_cents": captured, "provider": "simulator", "provider_payment_ref": "pay-" + id}
+	body := object{"currency": currency, "captured_cents": captured, "provider": "simulator",
+		"provider_payment_ref": "pay-" + id}
 	for k, v := range more {
 		body[k] = v
 	}
@@ -186,13 +189,15 @@ func approve(t *testing.T, operation, caseID, orderID string, cents int64, more 
 // paid is an order with an approved refund of part of it, all named alike.
 func paid(t *testing.T, id string, cents int64) {
 	t.Helper()
-	order(t, id, "USD", 10000, object{"customer": object{"id": "cus-" + id, "email": id + "@example.com", "name": "Ada Lindqvist"}})
+	order(t, id, "USD", 10000,
+		object{"customer": object{"id": "cus-" + id, "email": id + "@example.com", "name": "Ada Lindqvist"}})
 	approve(t, id, "case-"+id, id, cents, object{"reason": "Arrived damaged"})
 }
 
 func refund(t *testing.T, id string, cents int64, want int) {
 	t.Helper()
-	do(t, "POST", w.URL+"/v1/refunds", w.APIKey, fmt.Sprintf(`{"operation_id":%q,"order_id":%q,"amount_cents":%d}`, id, id, cents), want)
+	do(t, "POST", w.URL+"/v1/refunds", w.APIKey,
+		fmt.Sprintf(`{"operation_id":%q,"order_id":%q,"amount_cents":%d}`, id, id, cents), want)
 }
 
 // oneFault lets one test at a time tell the simulator how to fail.
@@ -223,8 +228,8 @@ func sql(t *testing.T, statement string, args ...any) {
 	}
 }
 
-// waits makes a refund that waits for a person: its answer was lost, the provider's books hide it, and its key may be forgotten.
-// executed says whether the provider paid it.
+// waits makes a refund that waits for a person: its answer was lost, the provider's books hide it, and its key may be
+// forgotten. executed says whether the provider paid it.
 func waits(t *testing.T, id string, cents int64, executed bool) {
 	t.Helper()
 	paid(t, id, cents)
@@ -234,7 +239,8 @@ func waits(t *testing.T, id string, cents int64, executed bool) {
 	}
 	faulty(t, func() {
 		refund(t, id, cents, 202)
-		sql(t, `UPDATE refund_operations SET provider_key_expires_at = now() - interval '1 hour', last_send_ended = now() - interval '1 hour',
+		sql(t, `UPDATE refund_operations SET provider_key_expires_at = now() - interval '1 hour',
+			last_send_ended = now() - interval '1 hour',
 			lease_until = '-infinity' WHERE operation_id = $1`, id)
 		raw := do(t, "POST", w.URL+"/v1/refunds/"+id+"/reconcile", w.APIKey, "", 200)
 		if !bytes.Contains(raw, []byte("needs_attention")) {

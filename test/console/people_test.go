@@ -77,7 +77,8 @@ func TestFirstPaint_IsLight(t *testing.T) {
 	b.do("load anew", chromedp.ActionFunc(func(ctx context.Context) error { return network.ClearBrowserCache().Do(ctx) }), chromedp.Reload(), chromedp.WaitVisible(`input[name=key]`))
 	total = measure()
 	var paint float64
-	b.do("read the paint", chromedp.Poll(`performance.getEntriesByName('first-contentful-paint')[0]?.startTime`, &paint, chromedp.WithPollingInterval(50*time.Millisecond)))
+	b.do("read the paint", chromedp.Poll(`performance.getEntriesByName('first-contentful-paint')[0]?.startTime`, &paint,
+		chromedp.WithPollingInterval(50*time.Millisecond)))
 	t.Logf("first paint: %.0f bytes, after %.0f ms", total, paint)
 	if total > 100_000 || total < 5_000 {
 		t.Errorf("the first paint takes %.0f bytes", total)
@@ -90,11 +91,15 @@ func TestFirstPaint_IsLight(t *testing.T) {
 
 // TestTenThousandRows_ArePagedSmoothly turns pages of an order that has ten thousand refunds.
 func TestTenThousandRows_ArePagedSmoothly(t *testing.T) {
-	sql(t, `INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents) VALUES ($1, 'big', 'EUR', 10000000, 10000)`, w.TenantID)
+	sql(t, `INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents)
+		VALUES ($1, 'big', 'EUR', 10000000, 10000)`, w.TenantID)
 	sql(t, `
-		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state, created_at, settled_at)
-		SELECT $1, 'big-' || lpad(n::text, 5, '0'), repeat('0', 64), gen_random_uuid(), 'big', 1, 'EUR', 'succeeded', at, at
-		FROM generate_series(1, 10000) AS n, LATERAL (SELECT now() - interval '9 days' + n * interval '1 second' AS at) AS t`, w.TenantID)
+		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+			currency, state, created_at, settled_at)
+		SELECT $1, 'big-' || lpad(n::text, 5, '0'), repeat('0', 64), gen_random_uuid(), 'big', 1, 'EUR', 'succeeded',
+			at, at
+		FROM generate_series(1, 10000) AS n,
+			LATERAL (SELECT now() - interval '9 days' + n * interval '1 second' AS at) AS t`, w.TenantID)
 	b := open(t, w.APIKey, "#/order/big")
 	b.says("big-10000")
 	var rows, pages int
@@ -165,7 +170,8 @@ func outage(t *testing.T) (restore func()) {
 		t.Fatal(err)
 	}
 	var role string
-	err = conn.QueryRow(t.Context(), `SELECT DISTINCT usename FROM pg_stat_activity WHERE datname = current_database() AND usename <> current_user`).Scan(&role)
+	err = conn.QueryRow(t.Context(), `SELECT DISTINCT usename FROM pg_stat_activity WHERE datname = current_database()
+		AND usename <> current_user`).Scan(&role)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,8 @@ func (b *tab) view(name string) {
 }
 
 func scheme(name string) chromedp.Action {
-	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}})
+	return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme",
+		Value: name}})
 }
 
 // place is a page, and what it says once it is there.
@@ -82,15 +83,18 @@ func scene(t *testing.T) []place {
 	return scenes
 }
 
-// over makes an order of which the provider paid more than was captured: a refund that a person failed was paid after all.
+// over makes an order of which the provider paid more than was captured: a refund that a person failed was paid after
+// all.
 func over(t *testing.T, id string) {
 	t.Helper()
 	waits(t, id, 7500, true)
 	faulty(t, func() {
-		do(t, "POST", w.URL+"/v1/refunds/"+id+"/resolve", w.APIKey, `{"outcome":"failed","evidence":"The dashboard showed nothing.","resolved_by":"Bo"}`, 200)
+		do(t, "POST", w.URL+"/v1/refunds/"+id+"/resolve", w.APIKey,
+			`{"outcome":"failed","evidence":"The dashboard showed nothing.","resolved_by":"Bo"}`, 200)
 	}, `{"mode":"lookup_lag","delay_ms":600000}`)
 	approve(t, id+"-again", "case-"+id, id, 7500, nil)
-	do(t, "POST", w.URL+"/v1/refunds", w.APIKey, fmt.Sprintf(`{"operation_id":"%s-again","order_id":%q,"amount_cents":7500}`, id, id), 201)
+	do(t, "POST", w.URL+"/v1/refunds", w.APIKey,
+		fmt.Sprintf(`{"operation_id":"%s-again","order_id":%q,"amount_cents":7500}`, id, id), 201)
 	sql(t, `UPDATE refund_operations SET lease_until = '-infinity' WHERE operation_id = $1`, id)
 	do(t, "POST", w.URL+"/v1/refunds/"+id+"/reconcile", w.APIKey, "", 200)
 	if s := stateOf(t, id); s != "needs_attention" {
@@ -102,19 +106,25 @@ func over(t *testing.T, id string) {
 func history(t *testing.T) {
 	t.Helper()
 	sql(t, `
-		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents) VALUES ($1, 'scene-day', 'EUR', 10000000, 390000) ON CONFLICT DO NOTHING`, w.TenantID)
+		INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents)
+			VALUES ($1, 'scene-day', 'EUR', 10000000, 390000) ON CONFLICT DO NOTHING`, w.TenantID)
 	sql(t, `
-		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state, created_at, settled_at)
+		INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+			currency, state, created_at, settled_at)
 		SELECT $1, 'scene-day-' || n, repeat('0', 64), gen_random_uuid(), 'scene-day', 1000, 'EUR', 'succeeded', at, at
-		FROM generate_series(1, 390) AS n, LATERAL (SELECT now() - (n * n % 1380) * interval '1 minute' AS at) AS t ON CONFLICT DO NOTHING`, w.TenantID)
+		FROM generate_series(1, 390) AS n, LATERAL (SELECT now() - (n * n % 1380) * interval '1 minute' AS at) AS t
+			ON CONFLICT DO NOTHING`, w.TenantID)
 	sql(t, `
-		INSERT INTO reconciliation_runs (run_id, started_at, finished_at, claimed, succeeded, failed, still_unknown, needs_attention, oldest_unknown_seconds, duration_ms)
-		SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() - (61 - n) * interval '10 minutes', now() - (61 - n) * interval '10 minutes',
+		INSERT INTO reconciliation_runs (run_id, started_at, finished_at, claimed, succeeded, failed, still_unknown,
+			needs_attention, oldest_unknown_seconds, duration_ms)
+		SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() - (61 - n) * interval '10 minutes',
+			now() - (61 - n) * interval '10 minutes',
 			n % 7 + 3, n % 5, n % 2, (n * 13) % 9, CASE WHEN n % 20 = 0 THEN 1 ELSE 0 END, n * 7 % 600, 40 + n
 		FROM generate_series(1, 60) AS n ON CONFLICT DO NOTHING`)
 	sql(t, `
 		INSERT INTO audits (audit_id, started_at, finished_at, operations, transfers, orders, lies)
-		SELECT gen_random_uuid(), now() - interval '3 hours 2 seconds', now() - interval '3 hours', 390, 401, 24, 0 WHERE NOT EXISTS (SELECT FROM audits)`)
+		SELECT gen_random_uuid(), now() - interval '3 hours 2 seconds', now() - interval '3 hours', 390, 401, 24, 0
+			WHERE NOT EXISTS (SELECT FROM audits)`)
 }
 
 func TestPictures_OfEveryPageAtTwoWidths(t *testing.T) {

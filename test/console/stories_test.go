@@ -33,10 +33,12 @@ func TestALostAnswer_AppearsWithinASecond_IsLookedUp_AndSettles(t *testing.T) {
 		t.Errorf("a lost answer appears after %s", best)
 	}
 	b.click(`[aria-labelledby=reserved] a[href="#/operation/lost-0"]`)
-	b.says("USD 75.00 of order lost-0 are held; whether the provider paid them is not known yet.", "Asked to pay by a caller: no answer: it may have happened.")
+	b.says("USD 75.00 of order lost-0 are held; whether the provider paid them is not known yet.",
+		"Asked to pay by a caller: no answer: it may have happened.")
 	b.lacks("#decide-now")
 	b.click("#look")
-	b.says("USD 75.00 of order lost-0 went back to the customer.", "Looked up by a look that was asked for: paid.", "Settled: USD 75.00 from the hold to the customer.")
+	b.says("USD 75.00 of order lost-0 went back to the customer.", "Looked up by a look that was asked for: paid.",
+		"Settled: USD 75.00 from the hold to the customer.")
 	if s := stateOf(t, "lost-0"); s != "succeeded" {
 		t.Errorf("it is %s", s)
 	}
@@ -247,7 +249,8 @@ func TestEscalations_AreTakenAndDecided(t *testing.T) {
 	b.click(card("no") + ` button[aria-expanded]:last-of-type`)
 	b.click(card("no") + ` button.danger`)
 	b.holds(fmt.Sprintf(`document.querySelector(%s) === null`, quote(card("no"))))
-	b.do("show what was approved", chromedp.SetValue("#state", "approved"), chromedp.Evaluate(`document.querySelector('#state').dispatchEvent(new Event('change', {bubbles: true}))`, nil))
+	b.do("show what was approved", chromedp.SetValue("#state", "approved"),
+		chromedp.Evaluate(`document.querySelector('#state').dispatchEvent(new Event('change', {bubbles: true}))`, nil))
 	b.says("approved by Dee")
 }
 

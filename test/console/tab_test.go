@@ -50,10 +50,11 @@ func open(t *testing.T, key, at string) *tab {
 		cancel()
 	})
 	// Several tabs are in front of several people: none of them counts as hidden.
-	b.do("open a tab", runtime.Enable(), page.BringToFront(), emulation.SetFocusEmulationEnabled(true), chromedp.ActionFunc(func(ctx context.Context) error {
-		_, err := page.AddScriptToEvaluateOnNewDocument(watch).Do(ctx)
-		return err
-	}), size(1280, 900), chromedp.Navigate(w.URL+"/console/"+at))
+	b.do("open a tab", runtime.Enable(), page.BringToFront(), emulation.SetFocusEmulationEnabled(true),
+		chromedp.ActionFunc(func(ctx context.Context) error {
+			_, err := page.AddScriptToEvaluateOnNewDocument(watch).Do(ctx)
+			return err
+		}), size(1280, 900), chromedp.Navigate(w.URL+"/console/"+at))
 	if key != "" {
 		b.signIn(key)
 	}
@@ -68,7 +69,8 @@ func (b *tab) checkClean() {
 		b.t.Errorf("the page threw %q", b.bad)
 	}
 	var violations []string
-	if err := chromedp.Run(b.ctx, chromedp.Evaluate(`window.violations`, &violations)); err != nil || len(violations) > 0 {
+	if err := chromedp.Run(b.ctx, chromedp.Evaluate(`window.violations`, &violations)); err != nil ||
+		len(violations) > 0 {
 		b.t.Errorf("the policy was violated: %q (%v)", violations, err)
 	}
 }
@@ -89,7 +91,8 @@ func (b *tab) do(what string, actions ...chromedp.Action) {
 
 func (b *tab) signIn(key string) {
 	b.t.Helper()
-	b.do("sign in", chromedp.WaitVisible(`input[name=key]`), chromedp.SendKeys(`input[name=key]`, key+"\r"), chromedp.WaitNotPresent(`input[name=key]`))
+	b.do("sign in", chromedp.WaitVisible(`input[name=key]`), chromedp.SendKeys(`input[name=key]`, key+"\r"),
+		chromedp.WaitNotPresent(`input[name=key]`))
 }
 
 // text is what the page says.
@@ -104,7 +107,8 @@ func (b *tab) text() string {
 // holds waits until an expression is true.
 func (b *tab) holds(expression string) {
 	b.t.Helper()
-	b.do("wait for "+expression, chromedp.Poll(expression, nil, chromedp.WithPollingInterval(30*time.Millisecond), chromedp.WithPollingTimeout(25*time.Second)))
+	b.do("wait for "+expression, chromedp.Poll(expression, nil, chromedp.WithPollingInterval(30*time.Millisecond),
+		chromedp.WithPollingTimeout(25*time.Second)))
 }
 
 // says waits until the page says all of it.
@@ -140,7 +144,8 @@ func (b *tab) click(selector string) {
 // write replaces what a field has.
 func (b *tab) write(selector, text string) {
 	b.t.Helper()
-	b.do("write into "+selector, chromedp.WaitVisible(selector), chromedp.Focus(selector), chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%s).select()`, quote(selector)), nil),
+	b.do("write into "+selector, chromedp.WaitVisible(selector), chromedp.Focus(selector),
+		chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%s).select()`, quote(selector)), nil),
 		chromedp.KeyEvent("\b"), chromedp.SendKeys(selector, text))
 }
 

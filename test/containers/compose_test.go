@@ -91,7 +91,8 @@ func (p project) tool(command ...string) string {
 
 func (p project) inspect(service string) container.InspectResponse {
 	p.t.Helper()
-	result, err := docker().ContainerInspect(p.t.Context(), p.do("ps", "-a", "-q", service), client.ContainerInspectOptions{})
+	result, err := docker().ContainerInspect(p.t.Context(), p.do("ps", "-a", "-q", service),
+		client.ContainerInspectOptions{})
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -135,7 +136,8 @@ func TestCompose_ServesAndRefundsOnce_AlsoAfterItWasTakenDown(t *testing.T) {
 			t.Errorf("%s has a root to write to (%v), or rights beside %v", service, !host.ReadonlyRootfs, host.CapDrop)
 		}
 	}
-	if said := p.do("logs", "--no-color", "reconcile"); !strings.Contains(said, `"claimed":0`) || !p.inspect("reconcile").State.Running {
+	if said := p.do("logs", "--no-color", "reconcile"); !strings.Contains(said, `"claimed":0`) ||
+		!p.inspect("reconcile").State.Running {
 		t.Errorf("reconcile does not run: %s", said)
 	}
 	client := harness.Client{URL: "http://127.0.0.1:" + p.port, Key: key, T: t}

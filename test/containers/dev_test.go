@@ -100,7 +100,8 @@ func (d dev) end(t *testing.T, sig syscall.Signal) *os.ProcessState {
 	return d.cmd.ProcessState
 }
 
-// Where Docker is all there is, dev keeps its cluster in its data folder as ever: stopped, killed, it goes on from there.
+// Where Docker is all there is, dev keeps its cluster in its data folder as ever: stopped, killed, it goes on from
+// there.
 func TestDev_WithDockerAlone_KeepsItsDataThroughStopAndKill(t *testing.T) {
 	lendOfficialNames(t)
 	data := filepath.Join(t.TempDir(), "data")

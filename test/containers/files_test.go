@@ -41,7 +41,8 @@ func (f *files) text(name string, mode int64, text string) {
 	f.put(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(text))}, strings.NewReader(text))
 }
 
-// copy takes a file, or a folder with all but the named parts below it. A link is followed where it is named and kept below.
+// copy takes a file, or a folder with all but the named parts below it. A link is followed where it is named and kept
+// below.
 func (f *files) copy(from, to string, except ...string) {
 	from, err := filepath.EvalSymlinks(from)
 	if err != nil {

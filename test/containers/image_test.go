@@ -34,7 +34,8 @@ func TestImage_SaysWhatItIs_AndHasNoRights(t *testing.T) {
 	if config.StopSignal != "SIGTERM" {
 		t.Errorf("it is stopped by %q", config.StopSignal)
 	}
-	if want := []string{"CMD", "/usr/local/bin/refundd", "healthcheck"}; config.Healthcheck == nil || !slices.Equal(config.Healthcheck.Test, want) {
+	if want := []string{"CMD", "/usr/local/bin/refundd", "healthcheck"}; config.Healthcheck == nil ||
+		!slices.Equal(config.Healthcheck.Test, want) {
 		t.Errorf("its health is asked by %+v, want %q", config.Healthcheck, want)
 	}
 }
@@ -42,7 +43,8 @@ func TestImage_SaysWhatItIs_AndHasNoRights(t *testing.T) {
 // Nothing stands beside the binary and the certificates: no shell, and no part of the sources.
 func TestImage_HoldsOneBinary_ThatKnowsItsVersion(t *testing.T) {
 	c := start(t, refunddImage(t), testcontainers.WithCmd("version"), untilEnd)
-	if code, said := exitCodeOf(t, c), logs(c); code != 0 || !strings.Contains(said, "refundd "+version+" (revision "+revision+") go") {
+	if code, said := exitCodeOf(t, c), logs(c); code != 0 ||
+		!strings.Contains(said, "refundd "+version+" (revision "+revision+") go") {
 		t.Errorf("refundd version exits %d: %s", code, said)
 	}
 	got := filesIn(t, c)
@@ -69,7 +71,8 @@ func filesIn(t *testing.T, c testcontainers.Container) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		engines := slices.Contains([]string{".dockerenv", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab"}, header.Name)
+		engines := slices.Contains([]string{".dockerenv", "etc/hosts", "etc/hostname", "etc/resolv.conf", "etc/mtab"},
+			header.Name)
 		if header.Typeflag != tar.TypeDir && !engines && !strings.HasPrefix(header.Name, "dev/") {
 			found = append(found, header.Name)
 		}

@@ -61,7 +61,8 @@ func refunddImage(t testing.TB) string {
 		if err != nil {
 			return "", fmt.Errorf("make an image of Go: %w", err)
 		}
-		return images.build(ctx, root(t), map[string]string{"BUILD_IMAGE": base, "VERSION": version, "REVISION": revision})
+		return images.build(ctx, root(t),
+			map[string]string{"BUILD_IMAGE": base, "VERSION": version, "REVISION": revision})
 	})
 }
 
@@ -95,12 +96,14 @@ func (s *imageSet) build(ctx context.Context, folder string, values map[string]s
 }
 
 // importFiles makes an image of the files that fill writes.
-func (s *imageSet) importFiles(ctx context.Context, tag string, fill func(*files) error, changes ...string) (string, error) {
+func (s *imageSet) importFiles(ctx context.Context, tag string, fill func(*files) error,
+	changes ...string) (string, error) {
 	ref := s.name + ":" + tag
 	r, w := io.Pipe()
 	go func() { _ = w.CloseWithError(archive(w, fill)) }() // never fails
 	defer r.Close()
-	result, err := docker().ImageImport(ctx, client.ImageImportSource{Source: r, SourceName: "-"}, ref, client.ImageImportOptions{Changes: changes})
+	result, err := docker().ImageImport(ctx, client.ImageImportSource{Source: r, SourceName: "-"}, ref,
+		client.ImageImportOptions{Changes: changes})
 	if err != nil {
 		return "", err
 	}
@@ -119,14 +122,15 @@ func (s *imageSet) importFiles(ctx context.Context, tag string, fill func(*files
 func (s *imageSet) remove() error {
 	var faults []error
 	for _, ref := range slices.Backward(s.made) {
-		_, err := docker().ImageRemove(context.Background(), ref, client.ImageRemoveOptions{Force: true, PruneChildren: true})
+		_, err := docker().ImageRemove(context.Background(), ref,
+			client.ImageRemoveOptions{Force: true, PruneChildren: true})
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
 }
 
-// golang is BUILD_IMAGE, or made of this machine's Go and the modules that go.sum names, so that nothing is downloaded while
-// the Dockerfile is built, or the official image.
+// golang is BUILD_IMAGE, or made of this machine's Go and the modules that go.sum names, so that nothing is downloaded
+// while the Dockerfile is built, or the official image.
 func (s *imageSet) golang(ctx context.Context, folder string) (string, error) {
 	_, err := os.Stat(busybox)
 	if image := os.Getenv("BUILD_IMAGE"); image != "" || err != nil {
@@ -150,13 +154,15 @@ func (s *imageSet) golang(ctx context.Context, folder string) (string, error) {
 		f.copy(filepath.Join(modules, "cache", "download"), "modules")
 		return f.err
 	}
-	return s.importFiles(ctx, "go", fill, "ENV PATH=/usr/local/go/bin:/bin HOME=/tmp GOTOOLCHAIN=local GOPROXY=file:///modules GONOSUMDB=*")
+	return s.importFiles(ctx, "go", fill,
+		"ENV PATH=/usr/local/go/bin:/bin HOME=/tmp GOTOOLCHAIN=local GOPROXY=file:///modules GONOSUMDB=*")
 }
 
 // download brings what go.sum names, and no more, into a module cache, from the machine's own where it is there.
 func download(ctx context.Context, folder, modules, cache string) error {
 	for _, env := range [][]string{nil, {
-		"GOMODCACHE=" + modules, "GOPROXY=file://" + filepath.Join(cache, "cache", "download"), "GONOSUMDB=*", "GOFLAGS=-modcacherw",
+		"GOMODCACHE=" + modules, "GOPROXY=file://" +
+			filepath.Join(cache, "cache", "download"), "GONOSUMDB=*", "GOFLAGS=-modcacherw",
 	}} {
 		cmd := exec.CommandContext(ctx, "go", "mod", "download")
 		cmd.Dir, cmd.Env = folder, append(os.Environ(), env...)
@@ -206,7 +212,8 @@ func (s *imageSet) postgresFrom(ctx context.Context, home string) (string, error
 	fill := func(f *files) error {
 		f.shell()
 		f.copy(filepath.Join(home, "bin"), home+"/bin")
-		f.copy(filepath.Join(home, "lib"), home+"/lib", "bitcode", "pgxs", "llvmjit.so") // no compiler of plans: its libraries are large
+		// no compiler of plans: its libraries are large
+		f.copy(filepath.Join(home, "lib"), home+"/lib", "bitcode", "pgxs", "llvmjit.so")
 		f.copy("/usr/share/postgresql/"+filepath.Base(home), "usr/share/postgresql/"+filepath.Base(home))
 		f.copy("/usr/share/zoneinfo", "usr/share/zoneinfo")
 		f.copy("/usr/lib/locale/C.utf8", "usr/lib/locale/C.utf8")

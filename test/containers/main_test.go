@@ -1,9 +1,10 @@
-// Package containers runs refundd as its image and on a Postgres in a container, by testcontainers-go: what the Dockerfile
-// and docker-compose.yml promise, and the suites of the module above against a server that somebody else packaged.
+// Package containers runs refundd as its image and on a Postgres in a container, by testcontainers-go: what the
+// Dockerfile and docker-compose.yml promise, and the suites of the module above against a server that somebody else
+// packaged.
 //
-// It is a module of its own, since the service needs none of what these tests do. It needs a Docker engine and says so where
-// none answers; .ci/docker starts one where it may. No image is pulled where this machine has Go, Postgres and a static
-// busybox: the base images are made of these.
+// It is a module of its own, since the service needs none of what these tests do. It needs a Docker engine and says so
+// where none answers; .ci/docker starts one where it may. No image is pulled where this machine has Go, Postgres and a
+// static busybox: the base images are made of these.
 package containers
 
 import (
@@ -32,7 +33,8 @@ func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
 	// The reaper is an image that would have to be pulled; every test ends what it started.
-	for name, value := range map[string]string{"TESTCONTAINERS_RYUK_DISABLED": "true", "TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1"} {
+	for name, value := range map[string]string{"TESTCONTAINERS_RYUK_DISABLED": "true",
+		"TESTCONTAINERS_HOST_OVERRIDE": "127.0.0.1"} {
 		if os.Getenv(name) == "" {
 			_ = os.Setenv(name, value) // the names are well-formed
 		}

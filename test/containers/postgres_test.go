@@ -31,7 +31,8 @@ func startPostgresContainer(t testing.TB, options ...testcontainers.ContainerCus
 		postgres.WithUsername(owner), postgres.WithPassword(ownerPassword), postgres.WithDatabase(database),
 		testcontainers.WithTmpfs(map[string]string{memory: "rw,mode=1777"}),
 		testcontainers.WithEnv(map[string]string{"PGDATA": memory + "/data"}),
-		testcontainers.WithCmdArgs("-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c", "max_connections=300"),
+		testcontainers.WithCmdArgs("-c", "synchronous_commit=off", "-c", "full_page_writes=off", "-c",
+			"max_connections=300"),
 		testcontainers.WithConfigModifier(func(c *container.Config) { c.StopSignal = "SIGINT" }), // fast shutdown
 		testcontainers.WithHostConfigModifier(func(h *container.HostConfig) { h.ShmSize = 256 << 20 }),
 		testcontainers.WithWaitStrategy(ready),
@@ -48,7 +49,8 @@ func startPostgresContainer(t testing.TB, options ...testcontainers.ContainerCus
 // urlAt is the owner's connection string to a server; the module's own takes no such password.
 func urlAt(address string) string {
 	u := url.URL{
-		Scheme: "postgres", User: url.UserPassword(owner, ownerPassword), Host: address, Path: "/" + database, RawQuery: "sslmode=disable",
+		Scheme: "postgres", User: url.UserPassword(owner, ownerPassword), Host: address, Path: "/" +
+			database, RawQuery: "sslmode=disable",
 	}
 	return u.String()
 }

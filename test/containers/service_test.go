@@ -115,7 +115,8 @@ func endpoint(t testing.TB, c testcontainers.Container, port string) string {
 // register brings an order and its approved refund there.
 func register(t testing.TB, c harness.Client, order, operation string) {
 	t.Helper()
-	want(t, c.Put(harness.OrderPath(order), harness.Fields{"currency": "EUR", "captured_cents": 9998}), http.StatusCreated)
+	want(t, c.Put(harness.OrderPath(order), harness.Fields{"currency": "EUR", "captured_cents": 9998}),
+		http.StatusCreated)
 	want(t, c.Put(harness.AuthorizationPath(operation), harness.Fields{
 		"case_id": "c-1", "order_id": order, "amount_cents": 4999, "approved_by": "ada",
 	}), http.StatusCreated)
@@ -138,7 +139,8 @@ func healthy(t testing.TB, c testcontainers.Container) bool {
 	return code == 0
 }
 
-// The way of a deployment: the owner migrates, the service serves with no right it does without, SIGTERM ends it cleanly.
+// The way of a deployment: the owner migrates, the service serves with no right it does without, SIGTERM ends it
+// cleanly.
 func TestService_MigratesServesRefundsOnce_AndStopsCleanly(t *testing.T) {
 	w := newWorld(t)
 	service := w.serve()
@@ -209,7 +211,8 @@ func get(t testing.TB, url string) string {
 func awaitLockWait(t testing.TB, conn *pgx.Conn) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if ask[bool](t, conn, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = 'refundd' AND wait_event_type = 'Lock')`) {
+		if ask[bool](t, conn, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE usename = 'refundd'
+			AND wait_event_type = 'Lock')`) {
 			return
 		}
 	}

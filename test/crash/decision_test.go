@@ -7,8 +7,9 @@ import (
 	"refundd/test/harness"
 )
 
-// A person's decision, and a look that was asked for, are as good as what was seen under the lease: a process that sleeps
-// between the look and the record until its lease has run out records nothing of them, though nobody took the lease since.
+// A person's decision, and a look that was asked for, are as good as what was seen under the lease: a process that
+// sleeps between the look and the record until its lease has run out records nothing of them, though nobody took the
+// lease since.
 func TestA61_WhoSleptPastItsLease_RecordsNoDecision(t *testing.T) {
 	t.Parallel()
 	const lease = 3 * time.Second
@@ -20,12 +21,14 @@ func TestA61_WhoSleptPastItsLease_RecordsNoDecision(t *testing.T) {
 		tenant.Pay(harness.Payment{OrderID: operation, Cents: cents})
 		s.Simulator.Fault("error_before", harness.Times(1))
 		tenant.Client().Refund(operation, operation, cents)
-		tenant.Exec(`UPDATE refund_operations SET state = 'needs_attention', failure_code = 'outcome_overdue', lease_until = '-infinity'
+		tenant.Exec(`UPDATE refund_operations SET state = 'needs_attention', failure_code = 'outcome_overdue',
+			lease_until = '-infinity'
 			WHERE operation_id = $1`, operation)
 	}
 	attention("K")
 	attention("L")
-	tenant.Exec(`UPDATE refund_operations SET state = 'reserved', failure_code = NULL, provider_key_expires_at = clock_timestamp()
+	tenant.Exec(`UPDATE refund_operations SET state = 'reserved', failure_code = NULL,
+		provider_key_expires_at = clock_timestamp()
 		WHERE operation_id = 'L'`) // a look that finds nothing puts it in front of a human
 	for _, c := range []struct {
 		place, path string
@@ -53,7 +56,8 @@ func TestA61_WhoSleptPastItsLease_RecordsNoDecision(t *testing.T) {
 		}
 	}
 	time.Sleep(10 * time.Millisecond)
-	a := tenant.Client().Post(harness.RefundPath("K")+"/resolve", harness.Fields{"outcome": "failed", "evidence": "seen again"})
+	a := tenant.Client().Post(harness.RefundPath("K")+"/resolve",
+		harness.Fields{"outcome": "failed", "evidence": "seen again"})
 	if a.Says() != "200" || rowsOf(t, s)["K"].State != "failed" {
 		t.Errorf("awake it is told %d %s", a.Status, a.Body)
 	}

@@ -41,7 +41,8 @@ func failpoints(t *testing.T) []string {
 		}
 		var found []string
 		for _, file := range files {
-			for _, m := range regexp.MustCompile(`(?:failpoint|Reach)\("([^"]+)"\)`).FindAllSubmatch(contents(t, file), -1) {
+			for _, m := range regexp.MustCompile(`(?:failpoint|Reach)\("([^"]+)"\)`).FindAllSubmatch(contents(t, file),
+				-1) {
 				found = append(found, string(m[1]))
 			}
 		}

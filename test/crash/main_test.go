@@ -1,8 +1,10 @@
-// Package crash kills refundd between every two steps of its protocol, in every mood of its provider, and throws everything
-// at it at once that may go wrong, with real processes, a real Postgres and a simulator in a process of its own.
+// Package crash kills refundd between every two steps of its protocol, in every mood of its provider, and throws
+// everything at it at once that may go wrong, with real processes, a real Postgres and a simulator in a process of its
+// own.
 //
-// What it holds refundd to: the provider executes each operation at most once; each operation ends in the state that the
-// provider's books show, or in front of a human with evidence; whatever a caller was told was true when it was told.
+// What it holds refundd to: the provider executes each operation at most once; each operation ends in the state that
+// the provider's books show, or in front of a human with evidence; whatever a caller was told was true when it was
+// told.
 package crash
 
 import (

@@ -20,11 +20,14 @@ const (
 
 // The places of each road: between every two steps of the protocol.
 var (
-	firstPlaces = []string{"reserve.uncommitted", "reserve.committed", "send.begun", "send.admitted", out, "send.answered",
+	firstPlaces = []string{"reserve.uncommitted", "reserve.committed", "send.begun", "send.admitted", out,
+		"send.answered",
 		"record.uncommitted", "record.committed"}
-	againPlaces = []string{"resolve.begun", "lookup.answered", "record.uncommitted", "record.committed", "resend.decided", "send.begun",
+	againPlaces = []string{"resolve.begun", "lookup.answered", "record.uncommitted", "record.committed",
+		"resend.decided", "send.begun",
 		"send.admitted", out, "send.answered"}
-	serverPlaces = []string{"reserve.uncommitted", "reserve.committed", "resolve.begun", "lookup.answered", "resend.decided", "send.begun",
+	serverPlaces = []string{"reserve.uncommitted", "reserve.committed", "resolve.begun", "lookup.answered",
+		"resend.decided", "send.begun",
 		"send.admitted", out, "send.answered", "record.uncommitted", "record.committed"}
 )
 
@@ -44,7 +47,8 @@ func cells() []*cell {
 		road   string
 		places []string
 		lost   []bool
-	}{{first, firstPlaces, []bool{false}}, {again, againPlaces, []bool{false, true}}, {job, againPlaces, []bool{false, true}}} {
+	}{{first, firstPlaces, []bool{false}}, {again, againPlaces, []bool{false, true}}, {job, againPlaces,
+		[]bool{false, true}}} {
 		for _, place := range c.places {
 			for _, lost := range c.lost {
 				for _, forgotten := range []bool{false, true} {
@@ -52,7 +56,8 @@ func cells() []*cell {
 						if c.road != first && lost != (forgotten != asks) {
 							continue // half of what is possible: each pair of choices is there
 						}
-						all = append(all, &cell{operation: fmt.Sprint("K", len(all)), road: c.road, place: place, lost: lost,
+						all = append(all, &cell{operation: fmt.Sprint("K", len(all)), road: c.road, place: place,
+							lost:      lost,
 							forgotten: forgotten, asks: asks})
 					}
 				}
@@ -109,7 +114,8 @@ func matrix(t *testing.T, moods []mood, atStripe bool) {
 		t.Logf("%4d operations were killed at %s", reached[place], place)
 		total += reached[place]
 	}
-	t.Logf("%d cells, %d operations killed at a place, those included that were left without an outcome on purpose", size, total)
+	t.Logf("%d cells, %d operations killed at a place, those included that were left without an outcome on purpose",
+		size, total)
 	for by, places := range map[string][]string{"serve": serverPlaces, "reconcile": againPlaces} {
 		for _, place := range places {
 			if reached[by+" "+place] == 0 {
@@ -219,7 +225,8 @@ func (w *world) judge(c harness.Client, all []*cell) {
 func (w *world) wantEvidence(c harness.Client, cell *cell, r row) {
 	w.t.Helper()
 	timeline := string(c.Get(harness.RefundPath(cell.operation) + "/events").Body)
-	if !cell.forgotten || r.FailureCode != "provider_key_expired" || !strings.Contains(timeline, `"failure_code":"provider_key_expired"`) ||
+	if !cell.forgotten || r.FailureCode != "provider_key_expired" ||
+		!strings.Contains(timeline, `"failure_code":"provider_key_expired"`) ||
 		!strings.Contains(timeline, `"not_found"`) {
 		w.t.Errorf("%+v needs attention: %+v, with the evidence %s", *cell, r, timeline)
 	}
@@ -228,7 +235,8 @@ func (w *world) wantEvidence(c harness.Client, cell *cell, r row) {
 // wantTruth wants the same operation, asked for once more, to be answered as it stands.
 func (w *world) wantTruth(c harness.Client, cell *cell, r row, reserved bool) {
 	w.t.Helper()
-	says := map[string]string{"succeeded": "already_processed", "failed": "refund_declined", "needs_attention": "operation_needs_attention"}[r.State]
+	says := map[string]string{"succeeded": "already_processed", "failed": "refund_declined",
+		"needs_attention": "operation_needs_attention"}[r.State]
 	if !reserved {
 		says = "processed" // the kill came before the reservation, and nobody asked since
 	}

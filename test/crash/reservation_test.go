@@ -29,7 +29,8 @@ func TestA20_KillBetweenReservationAndCall_ResumesOnceTheLeaseIsOver(t *testing.
 			}
 			c := tenant.ClientOf(steady)
 			waits := 0
-			for said := (harness.Told{}); said.Says != "processed" && said.Says != "already_processed"; time.Sleep(100 * time.Millisecond) {
+			for said := (harness.Told{}); said.Says != "processed" &&
+				said.Says != "already_processed"; time.Sleep(100 * time.Millisecond) {
 				if by == "reconciliation" {
 					s.Reconcile(t)
 				}

@@ -8,8 +8,8 @@ import (
 	"refundd/test/harness"
 )
 
-// A process is suspended at each place for longer than its lease. Meanwhile reconciliation ends what it had in hand, and the
-// provider forgets every key, so that whatever the process still sends when it wakes up is a second refund.
+// A process is suspended at each place for longer than its lease. Meanwhile reconciliation ends what it had in hand,
+// and the provider forgets every key, so that whatever the process still sends when it wakes up is a second refund.
 func TestSuspended_ForLongerThanTheLease_DoesNoHarmWhenItWakes(t *testing.T) {
 	t.Parallel()
 	const lease = 4 * time.Second
@@ -17,12 +17,14 @@ func TestSuspended_ForLongerThanTheLease_DoesNoHarmWhenItWakes(t *testing.T) {
 		"--provider-breaker-failures", "1000000", "--pool-size", "4")
 	s.AddServer(t)
 	d := &dormitory{t: t, service: s, tenant: s.OpenTenant(t)}
-	for _, place := range []string{"reserve.committed", "send.begun", "send.admitted", "send.admitted", "send.answered", "record.committed"} {
+	for _, place := range []string{"reserve.committed", "send.begun", "send.admitted", "send.admitted", "send.answered",
+		"record.committed"} {
 		d.suspend(place, "", false)
 	}
 	d.suspend("send.answered", "decline", false)
 	d.suspend("send.answered", "error_before", false)
-	for _, place := range []string{"resolve.begun", "lookup.answered", "resend.decided", "send.admitted", "send.admitted"} {
+	for _, place := range []string{"resolve.begun", "lookup.answered", "resend.decided", "send.admitted",
+		"send.admitted"} {
 		d.suspend(place, "", true)
 	}
 	time.Sleep(lease)
@@ -64,7 +66,8 @@ func (d *dormitory) suspend(place, fault string, lost bool) {
 	if fault != "" {
 		d.service.Simulator.Fault(fault, harness.Times(1))
 	}
-	server := harness.ServeIn(d.t, d.service.DB.ServiceURL, []string{"REFUNDD_FAILPOINT=" + place + ":1:stop"}, d.service.Flags...)
+	server := harness.ServeIn(d.t, d.service.DB.ServiceURL, []string{"REFUNDD_FAILPOINT=" + place + ":1:stop"},
+		d.service.Flags...)
 	asleep := make(chan struct{})
 	d.callers.Go(func() {
 		for { // a busy machine may answer that the provider takes too long
@@ -99,6 +102,7 @@ func (d *dormitory) settle() {
 		}
 	}
 	if executed := len(d.service.Simulator.Ledger()); settled != len(d.sleepers) || executed != len(d.sleepers)-1 {
-		d.t.Errorf("of %d operations %d are settled, and %d executed\n%s", len(d.sleepers), settled, executed, d.tenant.Rows())
+		d.t.Errorf("of %d operations %d are settled, and %d executed\n%s", len(d.sleepers), settled, executed,
+			d.tenant.Rows())
 	}
 }

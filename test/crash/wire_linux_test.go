@@ -44,8 +44,8 @@ func (h *held) String() string {
 	return h.operation + ", stopped at " + h.place
 }
 
-// A process is stopped, or its machine suspended for 25 hours, wherever a call to the provider may wait. Meanwhile another one
-// settles the operation and the provider forgets every key: one byte too late is a second refund.
+// A process is stopped, or its machine suspended for 25 hours, wherever a call to the provider may wait. Meanwhile
+// another one settles the operation and the provider forgets every key: one byte too late is a second refund.
 func TestA56_StoppedOrSuspendedInsideTheCall_TheProviderExecutesOnce(t *testing.T) {
 	t.Parallel()
 	s := harness.NewPaying(t, "--listing-lag", "1ms", "--provider-breaker-failures", "1000000", "--pool-size", "4")
@@ -67,7 +67,8 @@ func TestA56_StoppedOrSuspendedInsideTheCall_TheProviderExecutesOnce(t *testing.
 			h.sleep(t)
 		}
 	}
-	time.Sleep(6 * time.Second) // the leases of those that are stopped; the provider's patience with a silent connection
+	// the leases of those that are stopped; the provider's patience with a silent connection
+	time.Sleep(6 * time.Second)
 	for round := 0; round < 10 && !settled(t, s); round++ {
 		s.Due(t)
 		s.Reconcile(t)

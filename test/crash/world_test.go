@@ -37,13 +37,17 @@ const (
 func moods() []mood {
 	const timeout = callTimeout
 	list := []mood{{name: "none", timeout: timeout}}
-	for _, fault := range []string{"error_before", "error_after", "drop_before", "drop_after", "refuse", "decline", "lookup_down"} {
-		list = append(list, mood{name: fault, fault: fault, timeout: timeout, asksMost: fault == "drop_after" || fault == "decline"})
+	for _, fault := range []string{"error_before", "error_after", "drop_before", "drop_after", "refuse", "decline",
+		"lookup_down"} {
+		list = append(list, mood{name: fault, fault: fault, timeout: timeout, asksMost: fault == "drop_after" ||
+			fault == "decline"})
 	}
 	return append(list,
 		mood{name: "hang", fault: "hang", delay: hangDelay, timeout: hangDelay / 2, asksMost: true},
-		mood{name: "pending", fault: "pending", delay: settleDelay, timeout: timeout, Patience: harness.Patience{ToSucceed: settleDelay}},
-		mood{name: "fail_later", fault: "fail_later", delay: failDelay, timeout: timeout, Patience: harness.Patience{ToFail: failDelay},
+		mood{name: "pending", fault: "pending", delay: settleDelay, timeout: timeout,
+			Patience: harness.Patience{ToSucceed: settleDelay}},
+		mood{name: "fail_later", fault: "fail_later", delay: failDelay, timeout: timeout,
+			Patience: harness.Patience{ToFail: failDelay},
 			asksMost: true},
 		mood{name: "lookup_lag", fault: "lookup_lag", delay: time.Hour, timeout: timeout},
 	)
@@ -102,13 +106,15 @@ func (w *world) hurry() {
 	w.misbehave()
 }
 
-// Processes that are to be killed hold their leases until time is moved, and never come back to an operation by themselves.
+// Processes that are to be killed hold their leases until time is moved, and never come back to an operation by
+// themselves.
 func (w *world) doomedFlags(place string) []string {
 	timeout := w.mood.timeout
 	if place == out {
 		timeout = callTimeout
 	}
-	return append(slices.Clone(w.service.Flags), "--provider-timeout", timeout.String(), "--lease", "15m", "--backoff-min", "1h")
+	return append(slices.Clone(w.service.Flags), "--provider-timeout", timeout.String(), "--lease", "15m",
+		"--backoff-min", "1h")
 }
 
 // out is where a request is at the provider: no fail point is needed to kill refundd there.
@@ -121,8 +127,8 @@ func failpoint(place string) []string {
 	return []string{"REFUNDD_FAILPOINT=" + place + ":1:wait=/nowhere"}
 }
 
-// doomServer lets callers ask for operations, some of them again, at a server until each has reached the place or an answer,
-// and kills it there.
+// doomServer lets callers ask for operations, some of them again, at a server until each has reached the place or an
+// answer, and kills it there.
 func (w *world) doomServer(place string, new, old []*cell) {
 	w.t.Helper()
 	cells := slices.Concat(new, old)
@@ -155,13 +161,15 @@ func (w *world) doomServer(place string, new, old []*cell) {
 func (w *world) doomJob(place string, cells []*cell) {
 	w.t.Helper()
 	before := w.provider.Requests()
-	job := harness.Spawn(w.t, w.service.DB.ServiceURL, failpoint(place), append([]string{"reconcile"}, w.doomedFlags(place)...)...)
-	w.await("reconcile", place, before, cells, job, func() int { return strings.Count(job.Logs.Text(), `"operation reconciled"`) })
+	job := harness.Spawn(w.t, w.service.DB.ServiceURL, failpoint(place),
+		append([]string{"reconcile"}, w.doomedFlags(place)...)...)
+	w.await("reconcile", place, before, cells,
+		job, func() int { return strings.Count(job.Logs.Text(), `"operation reconciled"`) })
 	job.Kill()
 }
 
-// await waits until every cell is at the place or through, or nothing more arrives: where operations take turns, the first
-// ones at the place keep the others from it.
+// await waits until every cell is at the place or through, or nothing more arrives: where operations take turns, the
+// first ones at the place keep the others from it.
 func (w *world) await(by, place string, before map[string]int, cells []*cell, p *harness.Process, through func() int) {
 	w.t.Helper()
 	arrived, last := 0, time.Now()
@@ -208,18 +216,21 @@ func operationsOf(cells []*cell) []string {
 	return ids
 }
 
-// free lets time pass for these operations alone: whoever had their leases lost them, and reconciliation is due for them.
+// free lets time pass for these operations alone: whoever had their leases lost them, and reconciliation is due for
+// them.
 func (w *world) free(cells []*cell) {
 	w.t.Helper()
 	ids := operationsOf(cells)
-	w.tenant.Exec(`UPDATE refund_operations SET lease_until = CASE WHEN operation_id = ANY ($1) THEN '-infinity' ELSE lease_until END,
+	w.tenant.Exec(`UPDATE refund_operations SET lease_until = CASE WHEN operation_id = ANY ($1) THEN '-infinity'
+		ELSE lease_until END,
 		next_check_at = CASE WHEN operation_id = ANY ($1) THEN '-infinity'::timestamptz ELSE 'infinity' END`, ids)
 }
 
 // forget lets a day pass after which the provider has forgotten the keys of these operations.
 func (w *world) forget(cells []*cell) {
 	w.t.Helper()
-	w.tenant.Exec(`UPDATE refund_operations SET provider_key_expires_at = clock_timestamp() - interval '1 hour' WHERE operation_id = ANY ($1)`, operationsOf(cells))
+	w.tenant.Exec(`UPDATE refund_operations SET provider_key_expires_at = clock_timestamp() - interval '1 hour'
+		WHERE operation_id = ANY ($1)`, operationsOf(cells))
 	for _, c := range cells {
 		w.provider.ForgetKey(w.tenant.ProviderKey(c.operation))
 	}
@@ -235,20 +246,23 @@ func (w *world) rows() map[string]row { return rowsOf(w.t, w.service) }
 
 func rowsOf(t *testing.T, s *harness.Service) map[string]row {
 	t.Helper()
-	found, err := s.DB.Owner.Query(t.Context(), `SELECT operation_id, state, coalesce(failure_code, '') FROM refund_operations`)
+	found, err := s.DB.Owner.Query(t.Context(), `SELECT operation_id, state, coalesce(failure_code, '')
+		FROM refund_operations`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := map[string]row{}
 	var id string
 	var r row
-	if _, err := pgx.ForEachRow(found, []any{&id, &r.State, &r.FailureCode}, func() error { rows[id] = r; return nil }); err != nil {
+	if _, err := pgx.ForEachRow(found,
+		[]any{&id, &r.State, &r.FailureCode}, func() error { rows[id] = r; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return rows
 }
 
-// unrest tells what keeps the world from rest: operations without an end, or another end than the provider's books show.
+// unrest tells what keeps the world from rest: operations without an end, or another end than the provider's books
+// show.
 func (w *world) unrest(rows map[string]row, books map[string]harness.Executed) []string {
 	var open []string
 	for id, r := range rows {
@@ -257,7 +271,8 @@ func (w *world) unrest(rows map[string]row, books map[string]harness.Executed) [
 		case r.State == "reserved", r.State == "pending",
 			executed && paid.Status != r.State,
 			!executed && r.State == "succeeded":
-			open = append(open, fmt.Sprintf("%s is %s %s, the provider's books show %q", id, r.State, r.FailureCode, paid.Status))
+			open = append(open, fmt.Sprintf("%s is %s %s, the provider's books show %q", id, r.State, r.FailureCode,
+				paid.Status))
 		}
 	}
 	return slices.Sorted(slices.Values(open))

@@ -1,5 +1,5 @@
-// Package deploy tries what deploy/ offers to run refundd with. The part that needs Kubernetes' own schema has the build tag deploy and
-// is run by .ci/deploy.
+// Package deploy tries what deploy/ offers to run refundd with. The part that needs Kubernetes' own schema has the
+// build tag deploy and is run by .ci/deploy.
 package deploy
 
 import (
@@ -26,7 +26,8 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// TestCron_ItsLinesWorkInAnEmptyEnvironment, as cron starts them: with settings from a file, and a word to syslog where a run fails.
+// TestCron_ItsLinesWorkInAnEmptyEnvironment, as cron starts them: with settings from a file, and a word to syslog where
+// a run fails.
 func TestCron_ItsLinesWorkInAnEmptyEnvironment(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
@@ -47,7 +48,8 @@ func TestCron_ItsLinesWorkInAnEmptyEnvironment(t *testing.T) {
 	tick := func(settings string) string {
 		_ = os.Remove(said)
 		for _, line := range lines {
-			command := strings.NewReplacer("/etc/refundd/env", write("env", settings), "/etc/refundd/audit", write("audit", settings),
+			command := strings.NewReplacer("/etc/refundd/env", write("env", settings), "/etc/refundd/audit",
+				write("audit", settings),
 				"/usr/local/bin/refundd", harness.Binary(t)).Replace(line[1])
 			cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", command)
 			cmd.Env, cmd.Dir = []string{"PATH=" + dir + ":/usr/bin:/bin"}, "/"
@@ -62,7 +64,8 @@ func TestCron_ItsLinesWorkInAnEmptyEnvironment(t *testing.T) {
 		t.Errorf("runs that went well say %q", text)
 	}
 	var runs, audits int
-	if err := db.Owner.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM reconciliation_runs), (SELECT count(*) FROM audits)`).Scan(&runs, &audits); err != nil || runs != 1 || audits != 1 {
+	if err := db.Owner.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM reconciliation_runs), (SELECT count(*)
+		FROM audits)`).Scan(&runs, &audits); err != nil || runs != 1 || audits != 1 {
 		t.Errorf("%d runs and %d audits are on record, want one each (%v)", runs, audits, err)
 	}
 	want := "-p user.err -t refundd reconcile exits 1\n-p user.err -t refundd audit exits 1\n"
@@ -72,7 +75,8 @@ func TestCron_ItsLinesWorkInAnEmptyEnvironment(t *testing.T) {
 	if _, err := db.Owner.Exec(t.Context(), `INSERT INTO tenants (tenant_id) VALUES ('t')`); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.Owner.Exec(t.Context(), `INSERT INTO orders (tenant_id, order_id, currency, captured_cents, refunded_cents) VALUES ('t', 'L', 'EUR', 9, 7)`); err != nil {
+	if _, err := db.Owner.Exec(t.Context(), `INSERT INTO orders (tenant_id, order_id, currency, captured_cents,
+		refunded_cents) VALUES ('t', 'L', 'EUR', 9, 7)`); err != nil {
 		t.Fatal(err)
 	}
 	if text := tick("DATABASE_URL='" + db.ServiceURL + "'\n"); text != "-p user.err -t refundd audit exits 3\n" {
@@ -89,7 +93,8 @@ func TestSettings_AreThoseOfFlags(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range []string{"kubernetes/config.yaml", "systemd/refundd.service", "kubernetes/serve.yaml", "kubernetes/jobs.yaml"} {
+	for _, file := range []string{"kubernetes/config.yaml", "systemd/refundd.service", "kubernetes/serve.yaml",
+		"kubernetes/jobs.yaml"} {
 		for _, name := range settings.FindAllString(read(t, file), -1) {
 			flag := "`--" + strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, "REFUNDD_"), "_", "-")) + "`"
 			if name != "REFUNDD_SOME_FLAG" && !strings.Contains(string(reference), flag) {

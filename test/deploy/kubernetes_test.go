@@ -73,7 +73,8 @@ func schemasOf(t *testing.T) schemas {
 		t.Fatalf("download %s: %v\n%s", kubernetes, err, out)
 	}
 	s := schemas{jsonschema.NewCompiler(), map[string]string{}}
-	for _, group := range []string{"api__v1", "apis__apps__v1", "apis__batch__v1", "apis__policy__v1", "apis__networking.k8s.io__v1"} {
+	for _, group := range []string{"api__v1", "apis__apps__v1", "apis__batch__v1", "apis__policy__v1",
+		"apis__networking.k8s.io__v1"} {
 		raw, err := os.ReadFile(filepath.Join(module.Dir, "api", "openapi-spec", "v3", group+"_openapi.json"))
 		if err != nil {
 			t.Fatal(err)
@@ -144,7 +145,8 @@ func manifests(t *testing.T) []object {
 		}
 		if filepath.Base(file) == "kustomization.yaml" {
 			for _, other := range files {
-				if name := filepath.Base(other); name != "kustomization.yaml" && !strings.Contains(string(raw), "  - "+name+"\n") {
+				if name := filepath.Base(other); name != "kustomization.yaml" &&
+					!strings.Contains(string(raw), "  - "+name+"\n") {
 					t.Errorf("kustomization.yaml leaves %s out", name)
 				}
 			}
@@ -161,7 +163,8 @@ func manifests(t *testing.T) []object {
 				t.Fatalf("%s: %v", file, err)
 			}
 			all = append(all, object{
-				filepath.Base(file), fmt.Sprint(fields["kind"]), fmt.Sprint(fields["apiVersion"]), fmt.Sprint(at(fields, "metadata", "name")), fields,
+				filepath.Base(file), fmt.Sprint(fields["kind"]), fmt.Sprint(fields["apiVersion"]), fmt.Sprint(at(fields,
+					"metadata", "name")), fields,
 			})
 		}
 	}
@@ -254,7 +257,8 @@ func TestKubernetes_SelectorsSelect(t *testing.T) {
 	}
 	for _, name := range []string{"refundd-reconcile", "refundd-audit"} {
 		job := find(t, "CronJob", name)
-		if at(job.fields, "spec", "concurrencyPolicy") != "Forbid" || fmt.Sprint(at(job.fields, "spec", "jobTemplate", "spec", "backoffLimit")) != "0" ||
+		if at(job.fields, "spec", "concurrencyPolicy") != "Forbid" ||
+			fmt.Sprint(at(job.fields, "spec", "jobTemplate", "spec", "backoffLimit")) != "0" ||
 			at(job.podOf(), "spec", "restartPolicy") != "Never" {
 			t.Errorf("%s may run again, or twice at once", name)
 		}

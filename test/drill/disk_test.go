@@ -1,7 +1,7 @@
 //go:build drill
 
-// Package drill takes from Postgres what it needs, for real: the disk. It mounts small file systems of its own, for which it
-// must be run as root.
+// Package drill takes from Postgres what it needs, for real: the disk. It mounts small file systems of its own, for
+// which it must be run as root.
 package drill
 
 import (
@@ -24,9 +24,9 @@ import (
 
 func TestMain(m *testing.M) { testdb.Main(harness.Run(m)) }
 
-// A86: the disk fills up under load, with the write-ahead log on it (Postgres panics) or with the tables alone on it (it
-// refuses each statement that needs a page). Nobody is told anything but 503 with Retry-After, no batch is run one by one,
-// nothing that was acknowledged is lost, and it goes on once there is room again.
+// A86: the disk fills up under load, with the write-ahead log on it (Postgres panics) or with the tables alone on it
+// (it refuses each statement that needs a page). Nobody is told anything but 503 with Retry-After, no batch is run one
+// by one, nothing that was acknowledged is lost, and it goes on once there is room again.
 func TestA86_TheDiskIsFull(t *testing.T) {
 	for name, tablesAlone := range map[string]bool{"WithTheLog": false, "TablesAlone": true} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,8 @@ func TestA86_TheDiskIsFull(t *testing.T) {
 			}
 			revive(t, server)
 			before := load.processed.Load()
-			load.until(t, "refunds succeed again", 60*time.Second, func() bool { return load.processed.Load() > before+50 })
+			load.until(t, "refunds succeed again",
+				60*time.Second, func() bool { return load.processed.Load() > before+50 })
 			load.stop()
 			full := 0.0
 			for _, s := range service.Servers[0].Metrics(t) {
@@ -85,7 +86,8 @@ func smallDisk(t *testing.T, bytes int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Chmod(dir, 0o755), syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0777", bytes))); err != nil {
+	if err := errors.Join(os.Chmod(dir, 0o755),
+		syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d,mode=0777", bytes))); err != nil {
 		t.Fatalf("mount a small file system (this needs root): %v", err)
 	}
 	t.Cleanup(func() {
@@ -184,7 +186,8 @@ func (l *load) refund(tenant *harness.Tenant, operation, order string) {
 			l.acknowledged = append(l.acknowledged, operation)
 			l.mu.Unlock()
 			return
-		case (a.Says() == "database_unavailable" || a.Says() == "overloaded") && a.Header.Get("Retry-After") != "", a.Says() == "deadline_exceeded":
+		case (a.Says() == "database_unavailable" || a.Says() == "overloaded") && a.Header.Get("Retry-After") != "",
+			a.Says() == "deadline_exceeded":
 			l.refused.Add(1)
 			time.Sleep(20 * time.Millisecond)
 		default:

@@ -15,12 +15,13 @@ import (
 	"refundd/test/testdb"
 )
 
-// A81: the primary is fenced off and goes on running, its standby is promoted. With both in the URL the service is on the new
-// one within seconds, and says meanwhile that it is not ready. A standby is never asked for the truth of now.
+// A81: the primary is fenced off and goes on running, its standby is promoted. With both in the URL the service is on
+// the new one within seconds, and says meanwhile that it is not ready. A standby is never asked for the truth of now.
 func TestA81_TheStandbyTakesOver(t *testing.T) {
 	for _, attrs := range []string{"", "&target_session_attrs=read-write"} {
 		t.Run("With"+attrs, func(t *testing.T) {
-			primary := testdb.Start(t, embedpg.Options{Settings: map[string]string{"wal_level": "replica", "max_wal_senders": "4"}})
+			primary := testdb.Start(t,
+				embedpg.Options{Settings: map[string]string{"wal_level": "replica", "max_wal_senders": "4"}})
 			service := &harness.Service{DB: testdb.NewIn(t, primary)}
 			standby := nodes.Standby(t, primary.URL(), 0)
 			one, two := service.DB.ServiceURL, nodes.AtPort(t, service.DB.ServiceURL, standby.Port())

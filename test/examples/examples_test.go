@@ -1,7 +1,7 @@
 //go:build examples
 
-// Package examples runs the handlers of examples/ against a real refundd whose answers are lost on purpose. They need Python 3 and
-// Node.js, so they stand behind a tag; .ci/examples runs them.
+// Package examples runs the handlers of examples/ against a real refundd whose answers are lost on purpose. They need
+// Python 3 and Node.js, so they stand behind a tag; .ci/examples runs them.
 package examples
 
 import (
@@ -32,7 +32,8 @@ func handlers(t *testing.T) map[string][]string {
 		t.Fatalf("build: %v %s; REFUNDD_TEST_TYPESCRIPT=%q", err, out, script)
 	}
 	return map[string][]string{
-		"go": {filepath.Join(built, "go")}, "python": {"python3", filepath.Join(root, "python", "refund.py")}, "typescript": {"node", script},
+		"go": {filepath.Join(built, "go")}, "python": {"python3",
+			filepath.Join(root, "python", "refund.py")}, "typescript": {"node", script},
 	}
 }
 
@@ -61,7 +62,8 @@ func TestExamples_AnswersAreLost_EachRefundIsExecutedOnce(t *testing.T) {
 	for name, command := range handlers(t) {
 		order := "A-" + name
 		tenant.Order(order, 10000)
-		tenant.Exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents, currency, approved_by)
+		tenant.Exec(`INSERT INTO refund_authorizations (tenant_id, operation_id, case_id, order_id, amount_cents,
+			currency, approved_by)
 			VALUES ($1, $2, $3, $4, 4000, 'EUR', 'ada')`, tenant.ID, "op-"+name, "case "+name, order)
 		yes := 0
 		for range 4 {
@@ -77,7 +79,8 @@ func TestExamples_AnswersAreLost_EachRefundIsExecutedOnce(t *testing.T) {
 		if moved := tenant.Moved(order); moved != 4000 || yes < 2 {
 			t.Errorf("%s: %d moved, %d of 4 calls were told of it", name, moved, yes)
 		}
-		if said := tell(name, command, "case of nobody"); said["code"] != "ambiguous_case" && said["code"] != "service_unavailable" {
+		if said := tell(name, command, "case of nobody"); said["code"] != "ambiguous_case" &&
+			said["code"] != "service_unavailable" {
 			t.Errorf("%s: a case without approval: %v", name, said)
 		}
 	}

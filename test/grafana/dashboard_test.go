@@ -1,5 +1,5 @@
-// Package grafana_test holds the dashboard against the schema that Grafana publishes for it: its own types, which refuse a member
-// that they do not know. It is a module of its own, which .ci/alerts runs.
+// Package grafana_test holds the dashboard against the schema that Grafana publishes for it: its own types, which
+// refuse a member that they do not know. It is a module of its own, which .ci/alerts runs.
 package grafana_test
 
 import (
@@ -49,7 +49,8 @@ func read(raw []byte) error {
 	return d.Validate()
 }
 
-// What Grafana shows wrongly without a word: a unit that it does not know, panels that overlap or leave the page, ids that are used twice.
+// What Grafana shows wrongly without a word: a unit that it does not know, panels that overlap or leave the page, ids
+// that are used twice.
 func TestDashboard_PanelsHaveUnitsAndPlaces(t *testing.T) {
 	var d struct {
 		Panels []struct {
@@ -67,7 +68,8 @@ func TestDashboard_PanelsHaveUnitsAndPlaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := []string{units.Short, units.Seconds, units.RequestsPerSecond, units.BytesIEC, units.PercentUnit, units.CountsPerSecond}
+	known := []string{units.Short, units.Seconds, units.RequestsPerSecond, units.BytesIEC, units.PercentUnit,
+		units.CountsPerSecond}
 	ids, taken := map[int]string{}, map[[2]int]string{}
 	for _, p := range d.Panels {
 		if other, found := ids[p.ID]; found {

@@ -1,6 +1,6 @@
-// Package growth lets empty, just analysed tables grow under a service that runs, and holds it against its promise: each
-// statement that it sends finds what it is asked for by key, whatever the tables were when its plan was made; and by a key
-// that begins with the tenant, so that the tables may be spread over several by tenant.
+// Package growth lets empty, just analysed tables grow under a service that runs, and holds it against its promise:
+// each statement that it sends finds what it is asked for by key, whatever the tables were when its plan was made; and
+// by a key that begins with the tenant, so that the tables may be spread over several by tenant.
 package growth
 
 import (
@@ -17,15 +17,16 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	most    = 120 // rows that a node looks at: none of the tour asks for more than what one look-ahead of webhooks takes
-	dropped = 20  // rows that it looks at in vain
+	// rows that a node looks at: none of the tour asks for more than what one look-ahead of webhooks takes
+	most    = 120
+	dropped = 20 // rows that it looks at in vain
 )
 
 // tiny are the tables that do not grow with the refunds.
 var tiny = map[string]bool{"tenants": true, "restores": true, "schema_migrations": true, "webhook_endpoints": true}
 
-// acrossTenants are the indexes, and the table, that are read for all tenants at once, and why. Where tenants are spread
-// over machines, each machine reads its own.
+// acrossTenants are the indexes, and the table, that are read for all tenants at once, and why. Where tenants are
+// spread over machines, each machine reads its own.
 var acrossTenants = map[string]string{
 	"api_keys_secret_hash_key":              "the key says which tenant calls",
 	"api_keys_pkey":                         "when a key was used last",
@@ -153,6 +154,7 @@ func holdKept(t *testing.T, found []execution) {
 		}
 	}
 	if len(anew)*4 > len(kept) {
-		t.Errorf("%d of %d statements never ran with a plan from before:%s", len(anew), len(kept), strings.Join(anew, ""))
+		t.Errorf("%d of %d statements never ran with a plan from before:%s", len(anew), len(kept),
+			strings.Join(anew, ""))
 	}
 }

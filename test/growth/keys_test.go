@@ -9,16 +9,18 @@ import (
 	"refundd/test/testdb"
 )
 
-// What is unique, and what refers to another table, is so within a tenant: tables may be spread by tenant. The exceptions are
-// unique across tenants because they must be.
+// What is unique, and what refers to another table, is so within a tenant: tables may be spread by tenant. The
+// exceptions are unique across tenants because they must be.
 func TestKeys_BeginWithTheTenant(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	rows, err := db.Owner.Query(t.Context(), `
 		WITH tables AS (
-			SELECT c.oid, c.relname, a.attnum FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND attname = 'tenant_id'
+			SELECT c.oid, c.relname, a.attnum FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+				AND attname = 'tenant_id'
 			WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace)
-		SELECT i.relname::text FROM tables t JOIN pg_index x ON x.indrelid = t.oid JOIN pg_class i ON i.oid = x.indexrelid
+		SELECT i.relname::text FROM tables t JOIN pg_index x ON x.indrelid = t.oid
+			JOIN pg_class i ON i.oid = x.indexrelid
 		WHERE x.indisunique AND x.indkey[0] <> t.attnum
 		UNION ALL SELECT conname::text FROM tables t JOIN pg_constraint c ON c.conrelid = t.oid
 		WHERE contype = 'f' AND conkey[1] <> t.attnum

@@ -22,8 +22,8 @@ import (
 	"refundd/test/harness"
 )
 
-// The tables that grow with every refund are replaced by partitioned ones while the service refunds. Nobody notices, nothing
-// is refunded twice, and all that the schema promises is promised still.
+// The tables that grow with every refund are replaced by partitioned ones while the service refunds. Nobody notices,
+// nothing is refunded twice, and all that the schema promises is promised still.
 func TestPartitions_TakeThePlaceOfTablesInUse(t *testing.T) {
 	p := newPlans(t)
 	s := start(t, p)
@@ -42,7 +42,8 @@ func TestPartitions_TakeThePlaceOfTablesInUse(t *testing.T) {
 		p.run(t, sql)
 	}
 	l.until(40)
-	for _, table := range []string{"refund_authorizations", "refund_operations", "ledger_transfers", "operation_events"} {
+	for _, table := range []string{"refund_authorizations", "refund_operations", "ledger_transfers",
+		"operation_events"} {
 		var different int
 		err := p.Owner.QueryRow(t.Context(), `SELECT partitioned.differences($1)`, table).Scan(&different)
 		if err != nil || different != 0 {
@@ -125,15 +126,18 @@ func (p *plans) lockAndRun(t *testing.T, name string) time.Duration {
 func promises(t *testing.T, p *plans) []string {
 	t.Helper()
 	rows, err := p.Owner.Query(t.Context(), `
-		WITH ours AS (SELECT oid, relname::text AS name FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relname IN
+		WITH ours AS (SELECT oid, relname::text AS name FROM pg_class WHERE relnamespace = 'public'::regnamespace
+			AND relname IN
 			('refund_operations', 'refund_authorizations', 'ledger_transfers', 'operation_events')),
 		parts AS (SELECT name, oid FROM ours
 			UNION ALL SELECT name, inhrelid FROM pg_inherits JOIN ours ON inhparent = oid)
 		SELECT DISTINCT * FROM (
 			SELECT name || ' rule ' || conname || CASE WHEN pg_get_constraintdef(c.oid) LIKE '%.*%' THEN ''
 				ELSE pg_get_constraintdef(c.oid) END
-			FROM parts p JOIN pg_constraint c ON c.conrelid = p.oid WHERE contype IN ('c', 'f', 'p') AND conname NOT LIKE '%\_pkey'
-			UNION ALL SELECT name || ' key ' || pg_get_constraintdef(c.oid) FROM ours p JOIN pg_constraint c ON conrelid = p.oid
+			FROM parts p JOIN pg_constraint c ON c.conrelid = p.oid WHERE contype IN ('c', 'f', 'p')
+				AND conname NOT LIKE '%\_pkey'
+			UNION ALL SELECT name || ' key ' || pg_get_constraintdef(c.oid) FROM ours p
+				JOIN pg_constraint c ON conrelid = p.oid
 			WHERE contype = 'p'
 			UNION ALL SELECT name || ' index ' || replace(i.relname, 'refund_key', 'refund_idx') || ' '
 				|| regexp_replace(pg_get_indexdef(i.oid), '^.* USING ', '')
@@ -141,7 +145,8 @@ func promises(t *testing.T, p *plans) []string {
 			WHERE i.relname <> 'refund_operations_refund_id_key'
 			UNION ALL SELECT name || ' trigger ' || tgname FROM ours p JOIN pg_trigger g ON tgrelid = p.oid
 			WHERE NOT tgisinternal AND tgname NOT LIKE '%provider_refund%'
-			UNION ALL SELECT name || ' column ' || attname || ' ' || format_type(atttypid, atttypmod) || attnotnull || attidentity::text
+			UNION ALL SELECT name || ' column ' || attname || ' ' || format_type(atttypid,
+				atttypmod) || attnotnull || attidentity::text
 				|| coalesce(attacl::text, '')
 			FROM ours p JOIN pg_attribute a ON attrelid = p.oid WHERE attnum > 0 AND NOT attisdropped
 			UNION ALL SELECT name || ' rights ' || c.relacl::text FROM ours p JOIN pg_class c ON c.oid = p.oid
@@ -172,7 +177,8 @@ func tooMany(n node) []string {
 			}
 		}
 		if used > int(n.Loops) {
-			found = append(found, fmt.Sprintf("looks into %d partitions for %d keys: %s", used, int(n.Loops), n.Below[0]))
+			found = append(found, fmt.Sprintf("looks into %d partitions for %d keys: %s", used, int(n.Loops),
+				n.Below[0]))
 		}
 	})
 	return found
@@ -181,7 +187,8 @@ func tooMany(n node) []string {
 // refusals are what no partition may take, of its owner either.
 func (p *plans) refusals(t *testing.T, tenant string) {
 	t.Helper()
-	same := `INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents, currency, state,
+	same := `INSERT INTO refund_operations (tenant_id, operation_id, fingerprint, refund_id, order_id, amount_cents,
+		currency, state,
 		provider, provider_key, provider_refund_id, provider_key_expires_at, attempts, created_at, settled_at)
 		SELECT tenant_id, %s, fingerprint, gen_random_uuid(), order_id, %s, currency, state,
 		provider, provider_key, provider_refund_id, provider_key_expires_at, attempts, created_at, settled_at
@@ -203,7 +210,8 @@ func (p *plans) refusals(t *testing.T, tenant string) {
 			t.Errorf("%.60s: %v, want %s", sql, err, want)
 		}
 	}
-	if _, err := p.Pool.Exec(t.Context(), `SELECT FROM partitioned.refund_operations_3`); pgtx.SQLState(err) != "42501" {
+	if _, err := p.Pool.Exec(t.Context(),
+		`SELECT FROM partitioned.refund_operations_3`); pgtx.SQLState(err) != "42501" {
 		t.Errorf("the service reads a partition by itself: %v", err)
 	}
 }
@@ -219,7 +227,8 @@ type load struct {
 }
 
 func startLoad(t *testing.T, tenant *harness.Tenant) *load {
-	l := &load{t: t, tenant: tenant, ended: make(chan struct{}), end: make(chan struct{}), receipts: map[string]string{}}
+	l := &load{t: t, tenant: tenant, ended: make(chan struct{}), end: make(chan struct{}),
+		receipts: map[string]string{}}
 	go l.refund()
 	return l
 }

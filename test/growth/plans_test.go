@@ -22,8 +22,8 @@ import (
 	"refundd/test/testdb"
 )
 
-// explained are a cluster's settings under which each statement tells how it went, those within functions and of foreign keys
-// too. Autovacuum is off: no ANALYZE makes anybody plan anew.
+// explained are a cluster's settings under which each statement tells how it went, those within functions and of
+// foreign keys too. Autovacuum is off: no ANALYZE makes anybody plan anew.
 var explained = map[string]string{
 	"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0", "auto_explain.log_analyze": "on",
 	"auto_explain.log_buffers": "on", "auto_explain.log_timing": "off", "auto_explain.log_nested_statements": "on",
@@ -262,7 +262,8 @@ func (b books) faults(e execution) []string {
 		if n.dropped() > dropped {
 			fault(fmt.Sprintf("looks at more than %d rows in vain", dropped))
 		}
-		if n.own() > 20+6*(n.looked()+int(n.Loops)) { // entries of an index that are passed over are not counted as rows
+		// entries of an index that are passed over are not counted as rows
+		if n.own() > 20+6*(n.looked()+int(n.Loops)) {
 			fault(fmt.Sprintf("reads %d blocks", n.own()))
 		}
 	})

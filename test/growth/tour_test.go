@@ -129,7 +129,8 @@ func (u *tourist) books(name func(string) string) {
 	}
 	u.call("GET /v1/orders/{order_id}", order, "", nil)
 	u.call("GET /v1/orders/{order_id}", u.busy, "", nil)
-	for _, query := range []string{"customer_id=" + name("customer"), "customer_email=" + name("customer") + "@example.com",
+	for _, query := range []string{"customer_id=" + name("customer"), "customer_email=" + name("customer") +
+		"@example.com",
 		"customer_id=" + name("customer") + "&customer_email=" + name("customer") + "@example.com"} {
 		u.call("GET /v1/orders", "", "?"+query, nil)
 	}
@@ -172,7 +173,8 @@ func (u *tourist) refunds(name func(string) string) {
 	u.call("GET /v1/refunds/{operation_id}", name("op-1"), "", nil)
 	for _, query := range []string{"", "?limit=3", "?limit=3&cursor="} {
 		if strings.HasSuffix(query, "=") {
-			query += u.member(u.call("GET /v1/refunds/{operation_id}/events", name("op-1"), "?limit=1", nil), "next_cursor")
+			query += u.member(u.call("GET /v1/refunds/{operation_id}/events", name("op-1"), "?limit=1", nil),
+				"next_cursor")
 		}
 		u.call("GET /v1/refunds/{operation_id}/events", name("op-1"), query, nil)
 	}
@@ -239,7 +241,8 @@ func (u *tourist) people(name func(string) string) {
 	}
 	approve := u.member(u.call("POST /v1/refund-requests", "", "", wish("odd", "odd")), "escalation_id")
 	decline := u.member(u.call("POST /v1/refund-requests", "", "", wish("rude", "odd")), "escalation_id")
-	u.call("POST /v1/escalations", "", "", fields{"case_id": name("case"), "trigger": "other", "order_id": name("order")})
+	u.call("POST /v1/escalations", "", "",
+		fields{"case_id": name("case"), "trigger": "other", "order_id": name("order")})
 	u.call("POST /v1/escalations/{escalation_id}/take", approve, "", fields{"owner": "ada"})
 	u.call("GET /v1/escalations/{escalation_id}", approve, "", nil)
 	other := *u.Tenant
@@ -259,8 +262,9 @@ func (u *tourist) webhooks(name func(string) string) {
 	for i := range 6 {
 		u.call("PUT /v1/authorizations/{operation_id}", name(fmt.Sprint("told-", i)), "",
 			fields{"case_id": name("told"), "order_id": name("order"), "amount_cents": 1, "approved_by": "ada"})
-		u.call("POST /v1/refunds", "", "", fields{"operation_id": name(fmt.Sprint("told-", i)), "order_id": name("order"),
-			"amount_cents": 1})
+		u.call("POST /v1/refunds", "", "",
+			fields{"operation_id": name(fmt.Sprint("told-", i)), "order_id": name("order"),
+				"amount_cents": 1})
 	}
 	u.await("a message", func() bool { return u.heard.Load() >= heard+6 })
 	u.lists("GET /v1/webhook-endpoints", "")

@@ -1,6 +1,7 @@
 //go:build ha
 
-// Package ha loses machines under load: the database's primary, and each replica of the service in turn. make ha runs it.
+// Package ha loses machines under load: the database's primary, and each replica of the service in turn. make ha runs
+// it.
 package ha
 
 import (
@@ -35,7 +36,8 @@ type pair struct {
 func newPair(t *testing.T) (*pair, *embedpg.Server, *nodes.Node) {
 	t.Helper()
 	a := testdb.Start(t, embedpg.Options{Settings: map[string]string{"wal_level": "replica", "max_wal_senders": "4"}})
-	p := &pair{Service: harness.NewPaying(t, "--backoff-min", "1s", "--backoff-max", "2s", "--listing-lag", "1ms"), t: t}
+	p := &pair{Service: harness.NewPaying(t, "--backoff-min", "1s", "--backoff-max", "2s", "--listing-lag", "1ms"),
+		t: t}
 	p.DB = testdb.NewIn(t, a)
 	p.primary = p.DB.URL
 	b := nodes.Standby(t, a.URL(), 0)
@@ -46,7 +48,8 @@ func newPair(t *testing.T) (*pair, *embedpg.Server, *nodes.Node) {
 func portOf(t *testing.T, databaseURL string) int {
 	t.Helper()
 	var port int
-	if _, err := fmt.Sscanf(databaseURL[strings.LastIndex(databaseURL, "127.0.0.1:")+len("127.0.0.1:"):], "%d", &port); err != nil {
+	if _, err := fmt.Sscanf(databaseURL[strings.LastIndex(databaseURL, "127.0.0.1:")+len("127.0.0.1:"):],
+		"%d", &port); err != nil {
 		t.Fatal(err)
 	}
 	return port
@@ -55,7 +58,8 @@ func portOf(t *testing.T, databaseURL string) int {
 // url is the service's URL of both.
 func (p *pair) url(databaseURL string) string {
 	one := nodes.AtPort(p.t, databaseURL, p.ports[0])
-	return strings.Replace(one, "/"+p.DB.Name, fmt.Sprintf(",127.0.0.1:%d/%s", p.ports[1], p.DB.Name), 1) + "&target_session_attrs=read-write"
+	return strings.Replace(one, "/"+p.DB.Name, fmt.Sprintf(",127.0.0.1:%d/%s", p.ports[1], p.DB.Name), 1) +
+		"&target_session_attrs=read-write"
 }
 
 // synchronous makes the primary wait for whatever standby there is, or for none.
@@ -66,7 +70,8 @@ func (p *pair) synchronous(on bool) {
 	nodes.Run(p.t, p.primary, `SELECT pg_reload_conf()`)
 	for deadline := time.Now().Add(20 * time.Second); on; time.Sleep(50 * time.Millisecond) {
 		var n int
-		if err := nodes.Connect(p.t, p.primary).QueryRow(p.t.Context(), `SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`).Scan(&n); err != nil {
+		if err := nodes.Connect(p.t, p.primary).QueryRow(p.t.Context(), `SELECT count(*) FROM pg_stat_replication
+			WHERE sync_state = 'sync'`).Scan(&n); err != nil {
 			p.t.Fatal(err)
 		}
 		if n == 1 {
@@ -83,7 +88,8 @@ func (p *pair) turnTo(n *nodes.Node) {
 	p.t.Helper()
 	n.Promote(p.t)
 	p.primary = nodes.AtPort(p.t, p.DB.URL, n.Port())
-	p.DB.URL, p.DB.ServiceURL, p.DB.OperatorURL = p.primary, nodes.AtPort(p.t, p.DB.ServiceURL, n.Port()), nodes.AtPort(p.t, p.DB.OperatorURL, n.Port())
+	p.DB.URL, p.DB.ServiceURL, p.DB.OperatorURL = p.primary, nodes.AtPort(p.t, p.DB.ServiceURL, n.Port()),
+		nodes.AtPort(p.t, p.DB.OperatorURL, n.Port())
 	p.DB.Owner = testdb.Pool(p.t, p.primary)
 }
 
@@ -94,7 +100,8 @@ type refunded struct {
 	at       time.Time
 }
 
-// callers ask for refunds, one after another each, and ask again under the same operation id until they have an answer that ends it.
+// callers ask for refunds, one after another each, and ask again under the same operation id until they have an answer
+// that ends it.
 type callers struct {
 	t      *testing.T
 	client func(i int) harness.Client
@@ -202,7 +209,8 @@ func (p *pair) open() *harness.Tenant {
 // missing are operations that were acknowledged and have no row that says so.
 func (p *pair) missing(tenant *harness.Tenant, c *callers) []string {
 	p.t.Helper()
-	rows, err := p.DB.Owner.Query(p.t.Context(), `SELECT operation_id FROM refund_operations WHERE tenant_id = $1 AND state = 'succeeded'`, tenant.ID)
+	rows, err := p.DB.Owner.Query(p.t.Context(), `SELECT operation_id FROM refund_operations WHERE tenant_id = $1
+		AND state = 'succeeded'`, tenant.ID)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -259,12 +267,14 @@ func (p *pair) settled(tenant *harness.Tenant, c *callers) {
 	p.Audit(p.t)
 }
 
-// TestPrimaryKilledTwice_UnderLoad: with a synchronous standby, nothing that was acknowledged is lost, whichever machine goes.
+// TestPrimaryKilledTwice_UnderLoad: with a synchronous standby, nothing that was acknowledged is lost, whichever
+// machine goes.
 func TestPrimaryKilledTwice_UnderLoad(t *testing.T) {
 	p, a, b := newPair(t)
 	tenant := p.open()
 	p.synchronous(true)
-	p.Servers = []*harness.Server{harness.Serve(t, p.url(p.DB.ServiceURL), p.Flags...), harness.Serve(t, p.url(p.DB.ServiceURL), p.Flags...)}
+	p.Servers = []*harness.Server{harness.Serve(t, p.url(p.DB.ServiceURL), p.Flags...),
+		harness.Serve(t, p.url(p.DB.ServiceURL), p.Flags...)}
 	c := call(t, 8, func(i int) harness.Client { return tenant.At(i) })
 	c.await(150)
 
@@ -274,16 +284,19 @@ func TestPrimaryKilledTwice_UnderLoad(t *testing.T) {
 		kill()
 		p.turnTo(heir)
 		promoted := time.Now()
-		p.synchronous(false) // there is no other yet; who acknowledges now, does so on one machine, as its operator decides
+		// there is no other yet; who acknowledges now, does so on one machine, as its operator decides
+		p.synchronous(false)
 		c.await(150)
 		_, first := c.acknowledged(promoted)
-		t.Logf("%s killed: refunds again %v after the kill, %v after the promotion", name, first.Sub(killed).Round(time.Millisecond), first.Sub(promoted).Round(time.Millisecond))
+		t.Logf("%s killed: refunds again %v after the kill, %v after the promotion", name,
+			first.Sub(killed).Round(time.Millisecond), first.Sub(promoted).Round(time.Millisecond))
 		if first.Sub(killed) > 30*time.Second {
 			t.Errorf("it takes %v", first.Sub(killed))
 		}
 	}
 	lose("A", func() { _ = a.Kill() }, b)
-	again := nodes.Standby(t, strings.Replace(b.URL, "/"+p.DB.Name, "/postgres", 1), p.ports[0]) // A comes back as B's standby
+	// A comes back as B's standby
+	again := nodes.Standby(t, strings.Replace(b.URL, "/"+p.DB.Name, "/postgres", 1), p.ports[0])
 	p.synchronous(true)
 	c.await(100)
 	lose("B", b.Kill, again)
@@ -291,13 +304,14 @@ func TestPrimaryKilledTwice_UnderLoad(t *testing.T) {
 	p.lostNothing(tenant, c)
 }
 
-// TestPrimaryPartitioned_UnderLoad: the primary is alive, and nobody reaches it any more: connections to it are taken and stay silent.
-// It is fenced off (killed) before its network is back, as any cluster manager does.
+// TestPrimaryPartitioned_UnderLoad: the primary is alive, and nobody reaches it any more: connections to it are taken
+// and stay silent. It is fenced off (killed) before its network is back, as any cluster manager does.
 func TestPrimaryPartitioned_UnderLoad(t *testing.T) {
 	p, a, b := newPair(t)
 	tenant := p.open()
 	p.synchronous(true)
-	p.Servers = []*harness.Server{harness.Serve(t, p.url(p.DB.ServiceURL), p.Flags...), harness.Serve(t, p.url(p.DB.ServiceURL), p.Flags...)}
+	p.Servers = []*harness.Server{harness.Serve(t, p.url(p.DB.ServiceURL), p.Flags...),
+		harness.Serve(t, p.url(p.DB.ServiceURL), p.Flags...)}
 	c := call(t, 8, func(i int) harness.Client { return tenant.At(i) })
 	c.await(100)
 	cut := time.Now()
@@ -307,7 +321,8 @@ func TestPrimaryPartitioned_UnderLoad(t *testing.T) {
 	p.synchronous(false)
 	c.await(100)
 	_, first := c.acknowledged(promoted)
-	t.Logf("A cut off: refunds again %v later, %v after the promotion", first.Sub(cut).Round(time.Millisecond), first.Sub(promoted).Round(time.Millisecond))
+	t.Logf("A cut off: refunds again %v later, %v after the promotion", first.Sub(cut).Round(time.Millisecond),
+		first.Sub(promoted).Round(time.Millisecond))
 	if first.Sub(promoted) > 30*time.Second {
 		t.Errorf("it takes %v", first.Sub(promoted))
 	}
@@ -318,8 +333,8 @@ func TestPrimaryPartitioned_UnderLoad(t *testing.T) {
 	p.lostNothing(tenant, c)
 }
 
-// TestAsynchronousStandby_LosesCommits_AfterRestoreMends: what the standby never had is gone; what the provider executed of it is
-// found there, and not executed again, though the provider has forgotten its keys.
+// TestAsynchronousStandby_LosesCommits_AfterRestoreMends: what the standby never had is gone; what the provider
+// executed of it is found there, and not executed again, though the provider has forgotten its keys.
 func TestAsynchronousStandby_LosesCommits_AfterRestoreMends(t *testing.T) {
 	p, a, b := newPair(t)
 	tenant := p.open()

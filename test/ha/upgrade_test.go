@@ -17,11 +17,14 @@ import (
 	"refundd/test/harness"
 )
 
-// nextMigration is what a version to come may do while this one serves: it adds, and changes nothing that is read or written.
+// nextMigration is what a version to come may do while this one serves: it adds, and changes nothing that is read or
+// written.
 const nextMigration = `
 	ALTER TABLE refund_operations ADD COLUMN note_of_next text, ADD COLUMN count_of_next bigint NOT NULL DEFAULT 0;
-	CREATE INDEX refund_operations_next_idx ON refund_operations (tenant_id, note_of_next) WHERE note_of_next IS NOT NULL;
-	CREATE TABLE rooms_of_next (tenant_id text NOT NULL REFERENCES tenants, room text NOT NULL, PRIMARY KEY (tenant_id, room));
+	CREATE INDEX refund_operations_next_idx ON refund_operations (tenant_id, note_of_next)
+		WHERE note_of_next IS NOT NULL;
+	CREATE TABLE rooms_of_next (tenant_id text NOT NULL REFERENCES tenants, room text NOT NULL,
+		PRIMARY KEY (tenant_id, room));
 	GRANT SELECT, INSERT ON rooms_of_next TO refundd_service;`
 
 // buildNext builds the version to come: this one, with one migration more.
@@ -34,7 +37,8 @@ func buildNext(t *testing.T) (program string) {
 		if err := os.WriteFile(file, []byte(sql), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		replaced[filepath.Join(harness.Root(), "migrations", fmt.Sprintf("%04d_next.%s.sql", migrations.Latest()+1, way))] = file
+		replaced[filepath.Join(harness.Root(), "migrations",
+			fmt.Sprintf("%04d_next.%s.sql", migrations.Latest()+1, way))] = file
 	}
 	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
@@ -44,7 +48,8 @@ func buildNext(t *testing.T) (program string) {
 		t.Fatal(err)
 	}
 	program = filepath.Join(dir, "refundd")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-ldflags", "-s -w",
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-ldflags",
+		"-s -w",
 		"-o", program, "./cmd/refundd")
 	cmd.Dir = harness.Root()
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -62,7 +67,8 @@ type rollout struct {
 
 func (r *rollout) start(program string) *harness.Server {
 	r.t.Helper()
-	server, err := harness.TryServeProgram(r.t, program, r.DB.ServiceURL, nil, append(r.Flags, "--drain-delay", "1s")...)
+	server, err := harness.TryServeProgram(r.t, program, r.DB.ServiceURL, nil,
+		append(r.Flags, "--drain-delay", "1s")...)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 	"refundd/client"
 )
 
-// Refund executes a refund by the project's own client, in one exchange, which is held against the contract like any other. What
-// the client makes of the answer has to be what the answer says.
+// Refund executes a refund by the project's own client, in one exchange, which is held against the contract like any
+// other. What the client makes of the answer has to be what the answer says.
 func (c Client) Refund(operationID, orderID string, cents int64) Answer {
 	c.T.Helper()
 	wire := &wire{caller: c}

@@ -45,7 +45,8 @@ type Answer struct {
 	Body   []byte
 }
 
-// Try sends a request. An error says that no complete answer arrived; an answer that breaks the contract fails the test.
+// Try sends a request. An error says that no complete answer arrived; an answer that breaks the contract fails the
+// test.
 func (c Client) Try(r Request) (Answer, error) {
 	c.T.Helper()
 	wait := r.Wait

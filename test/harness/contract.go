@@ -30,7 +30,8 @@ var Document = sync.OnceValues(func() (*openapi3.T, error) {
 })
 
 // rules is the document as the filter gets it. For a 3.1 document it compiles a JSON Schema on every exchange, only to
-// fall back on its built-in validator, which takes all that the contract uses; thirty times the price for the same verdict.
+// fall back on its built-in validator, which takes all that the contract uses; thirty times the price for the same
+// verdict.
 var rules = sync.OnceValues(func() (*openapi3.T, error) {
 	doc, err := Document()
 	if err != nil {
@@ -70,12 +71,15 @@ func (x exchange) faults(valid bool) error {
 	}
 	path, params := findPath(doc, x.request.URL.EscapedPath())
 	if path == "" {
-		return x.holdAgainst(doc, &openapi3.Operation{Responses: only(http.StatusNotFound, doc.Components.Responses["NotFound"])})
+		return x.holdAgainst(doc,
+			&openapi3.Operation{Responses: only(http.StatusNotFound, doc.Components.Responses["NotFound"])})
 	}
 	item := doc.Paths.Value(path)
 	operation := item.GetOperation(x.request.Method)
 	if operation == nil {
-		return x.holdAgainst(doc, &openapi3.Operation{Responses: only(http.StatusMethodNotAllowed, doc.Components.Responses["MethodNotAllowed"])})
+		return x.holdAgainst(doc,
+			&openapi3.Operation{Responses: only(http.StatusMethodNotAllowed,
+				doc.Components.Responses["MethodNotAllowed"])})
 	}
 	input := x.input(doc, path, item, operation)
 	input.PathParams = params
@@ -94,7 +98,8 @@ func (x exchange) holdAgainst(doc *openapi3.T, operation *openapi3.Operation) er
 	return x.response(x.input(doc, "", &openapi3.PathItem{}, operation))
 }
 
-func (x exchange) input(doc *openapi3.T, path string, item *openapi3.PathItem, operation *openapi3.Operation) *openapi3filter.RequestValidationInput {
+func (x exchange) input(doc *openapi3.T, path string, item *openapi3.PathItem,
+	operation *openapi3.Operation) *openapi3filter.RequestValidationInput {
 	r := x.request.Clone(context.Background())
 	r.Body = http.NoBody
 	if len(x.body) > 0 {

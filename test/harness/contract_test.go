@@ -16,7 +16,8 @@ func judged(t *testing.T, status int, code, moved, extra string) error {
 	}
 	advice := Problems[code]
 	body := fmt.Sprintf(`{"type":"urn:refundd:problem:%s","title":"T","status":%d,"detail":"D","code":%q,"isRetryable":%v,"money_moved":%q,`+
-		`"next_action":%q,"diagnostic_ref":"r"%s}`, code, status, code, advice.Retryable, moved, advice.NextAction, extra)
+		`"next_action":%q,"diagnostic_ref":"r"%s}`, code, status, code, advice.Retryable, moved, advice.NextAction,
+		extra)
 	h := http.Header{
 		"Content-Type": {"application/problem+json"}, "Request-Id": {"r"}, "Cache-Control": {"no-store"}, "X-Should-Retry": {fmt.Sprint(advice.Retryable)},
 	}
@@ -49,7 +50,8 @@ func TestContract_PinsCodeAndMoneyOfEveryAnswer(t *testing.T) {
 		{"too much", 422, "amount_exceeds_refundable", "no", `,"refundable_cents":0`, ""},
 		{"overload", 503, "overloaded", "unknown", `,"retry_after_seconds":1`, ""},
 		{"overload that says no", 503, "overloaded", "no", `,"retry_after_seconds":1`, "contract"},
-		{"no provider, which says unknown", 503, "provider_unavailable", "unknown", `,"retry_after_seconds":1`, "contract"},
+		{"no provider, which says unknown", 503, "provider_unavailable", "unknown", `,"retry_after_seconds":1`,
+			"contract"},
 	} {
 		err := judged(t, c.status, c.code, c.moved, c.extra)
 		if (err == nil) != (c.says == "") || err != nil && !strings.HasPrefix(err.Error(), c.says) {
@@ -96,7 +98,9 @@ func TestContract_EveryProblemOfEveryRouteIsPinned(t *testing.T) {
 				for code := range Problems {
 					for _, moved := range []string{"yes", "no", "unknown"} {
 						if schema.VisitJSON(map[string]any{
-							"type": "urn:refundd:problem:" + code, "title": "T", "status": float64(Problems[code].Status), "detail": "D", "code": code,
+							"type": "urn:refundd:problem:" +
+								code, "title": "T", "status": float64(Problems[code].Status), "detail": "D",
+							"code":        code,
 							"isRetryable": true, "money_moved": moved, "next_action": "none", "diagnostic_ref": "r",
 							"retry_after_seconds": 1.0, "refundable_cents": 1.0,
 						}) == nil {

@@ -61,8 +61,8 @@ func NewFirewall(t testing.TB, databaseURL string) (*Firewall, string) {
 	return f, u.String()
 }
 
-// RoundTrips returns how often the service has sent something after it had heard an answer: what it sends meanwhile is the
-// same message.
+// RoundTrips returns how often the service has sent something after it had heard an answer: what it sends meanwhile is
+// the same message.
 func (f *Firewall) RoundTrips() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package harness runs refundd as its operators do and talks to it as its callers do: real processes of cmd/refundd, real
-// databases, real HTTP.
+// Package harness runs refundd as its operators do and talks to it as its callers do: real processes of cmd/refundd,
+// real databases, real HTTP.
 //
-// Its promises: every exchange of a Client is held against api/openapi.yaml and against the table of problems, so that a
-// suite fails on an undocumented answer even where it does not look at it; a server can be killed, paused and restarted;
-// the shared service's books are audited after the last test.
+// Its promises: every exchange of a Client is held against api/openapi.yaml and against the table of problems, so that
+// a suite fails on an undocumented answer even where it does not look at it; a server can be killed, paused and
+// restarted; the shared service's books are audited after the last test.
 package harness
 
 import (
@@ -18,8 +18,8 @@ import (
 	"testing"
 )
 
-// Two binaries of cmd/refundd, each built once per test process if somebody asks for it: of those that stay, as servers do, and
-// of the hundreds of commands that live for one act, for which the race detector costs more than they do.
+// Two binaries of cmd/refundd, each built once per test process if somebody asks for it: of those that stay, as servers
+// do, and of the hundreds of commands that live for one act, for which the race detector costs more than they do.
 var (
 	binary  = sync.OnceValues(func() (string, error) { return build(Build.Race) })
 	command = sync.OnceValues(func() (string, error) {

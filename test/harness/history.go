@@ -33,7 +33,8 @@ func (h *History) All() []Told {
 }
 
 // Ask refunds once and takes down the answer, if one comes within wait.
-func (h *History) Ask(t testing.TB, c Client, operation, order string, cents int64, wait time.Duration) (said Told, heard bool) {
+func (h *History) Ask(t testing.TB, c Client, operation, order string, cents int64, wait time.Duration) (said Told,
+	heard bool) {
 	t.Helper()
 	said = Told{Operation: operation, Cents: cents, Began: time.Now()}
 	a, err := c.Try(Request{Method: http.MethodPost, Path: "/v1/refunds", Valid: true, Wait: wait,
@@ -75,8 +76,8 @@ func (h *History) add(said Told) Told {
 	return said
 }
 
-// Patience is how long the provider takes for what it does later, with refunds that it executes until a time; for ever where
-// none is set.
+// Patience is how long the provider takes for what it does later, with refunds that it executes until a time; for ever
+// where none is set.
 type Patience struct {
 	ToSucceed, ToFail time.Duration
 	Until             time.Time
@@ -90,11 +91,12 @@ func (p Patience) succeeded(paid Executed) time.Time {
 	return paid.CreatedAt.Add(p.ToSucceed)
 }
 
-// slack is how far apart "executed" and "answered" may be noted though they were in order: the same clock, two processes.
+// slack is how far apart "executed" and "answered" may be noted though they were in order: the same clock, two
+// processes.
 const slack = 5 * time.Millisecond
 
-// Hold holds what was told against the provider's books, by keys: every "yes" and every "no" must have been true when it was
-// said, and the receipts of one refund must be one receipt.
+// Hold holds what was told against the provider's books, by keys: every "yes" and every "no" must have been true when
+// it was said, and the receipts of one refund must be one receipt.
 func (h *History) Hold(t testing.TB, books map[string]Executed, key func(operation string) string, p Patience) {
 	t.Helper()
 	receipts := map[string]Refund{}
@@ -102,9 +104,11 @@ func (h *History) Hold(t testing.TB, books map[string]Executed, key func(operati
 		paid, executed := books[key(said.Operation)]
 		switch {
 		case said.Moved == "yes" && (!executed || p.succeeded(paid).After(said.Ended.Add(slack))):
-			t.Errorf("%s: told %s at %v, and the provider's books show %+v", said.Operation, said.Says, said.Ended, paid)
+			t.Errorf("%s: told %s at %v, and the provider's books show %+v", said.Operation, said.Says,
+				said.Ended, paid)
 		case said.Moved == "yes" && said.Refund != nil && said.Refund.AmountCents != paid.AmountCents:
-			t.Errorf("%s: told that %d moved, and the provider's books show %+v", said.Operation, said.Refund.AmountCents, paid)
+			t.Errorf("%s: told that %d moved, and the provider's books show %+v", said.Operation,
+				said.Refund.AmountCents, paid)
 		case said.Moved == "no" && executed && said.untrue(paid, p):
 			t.Errorf("%s: told %s, asked at %v and answered at %v, and the provider had executed it: %+v",
 				said.Operation, said.Says, said.Began, said.Ended, paid)
@@ -119,9 +123,9 @@ func (h *History) Hold(t testing.TB, books map[string]Executed, key func(operati
 	}
 }
 
-// untrue tells whether "no money moved" was a lie: it had moved and not come back. A failure is final: whatever was executed
-// before the answer makes it untrue. Another refusal may have been overtaken by a second caller's request while it travelled,
-// and of a conflict it is said of the refund that was asked for.
+// untrue tells whether "no money moved" was a lie: it had moved and not come back. A failure is final: whatever was
+// executed before the answer makes it untrue. Another refusal may have been overtaken by a second caller's request
+// while it travelled, and of a conflict it is said of the refund that was asked for.
 func (said Told) untrue(paid Executed, p Patience) bool {
 	at := said.Began
 	switch said.Says {

@@ -17,7 +17,8 @@ func (s *Service) Outage(t testing.TB) (end func()) {
 		s.elsewhere(t, fmt.Sprintf(`ALTER DATABASE %s ALLOW_CONNECTIONS %t`, s.DB.Name, allowed))
 	}
 	allow(false)
-	s.elsewhere(t, fmt.Sprintf(`SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '%s'`, s.DB.Name))
+	s.elsewhere(t, fmt.Sprintf(`SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+		WHERE datname = '%s'`, s.DB.Name))
 	over := false
 	end = func() {
 		if !over {
@@ -49,8 +50,8 @@ func (s *Service) elsewhere(t testing.TB, sql string) {
 	}
 }
 
-// Hold runs statements in a transaction of the owner's that stays open until the answered function is called, or the test
-// ends.
+// Hold runs statements in a transaction of the owner's that stays open until the answered function is called, or the
+// test ends.
 func (s *Service) Hold(t testing.TB, statements ...string) (release func()) {
 	t.Helper()
 	conn, err := pgx.Connect(context.Background(), s.DB.URL)

@@ -41,7 +41,8 @@ func (t *Tenant) Pay(payments ...Payment) {
 			provider, ref = "stripe", s.capture(t, p)
 		}
 		batch.Queue(`INSERT INTO orders (tenant_id, order_id, currency, captured_cents, provider, provider_payment_ref)
-			VALUES ($1, $2, coalesce(nullif($3, ''), 'EUR'), $4, $5, $6)`, t.ID, p.OrderID, p.Currency, p.Cents, provider, ref)
+			VALUES ($1, $2, coalesce(nullif($3, ''), 'EUR'), $4, $5, $6)`, t.ID, p.OrderID, p.Currency, p.Cents,
+			provider, ref)
 	}
 	if err := t.Service.DB.Owner.SendBatch(t.t.Context(), batch).Close(); err != nil {
 		t.t.Fatalf("load payments: %v", err)
@@ -93,13 +94,14 @@ func contradicted(log string) bool {
 	return false
 }
 
-// Due lets time pass for all operations: whoever had a lease lost it, and reconciliation is due. Those who lock the rows in
-// another order meanwhile may cost it a try.
+// Due lets time pass for all operations: whoever had a lease lost it, and reconciliation is due. Those who lock the
+// rows in another order meanwhile may cost it a try.
 func (s *Service) Due(t testing.TB) {
 	t.Helper()
 	var err error
 	for range 5 {
-		if _, err = s.DB.Owner.Exec(t.Context(), `UPDATE refund_operations SET lease_until = '-infinity', next_check_at = '-infinity'`); err == nil {
+		if _, err = s.DB.Owner.Exec(t.Context(), `UPDATE refund_operations
+			SET lease_until = '-infinity', next_check_at = '-infinity'`); err == nil {
 			return
 		}
 	}

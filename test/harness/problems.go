@@ -98,7 +98,8 @@ func (x exchange) problemFaults() error {
 	if p.RetryAfterSeconds != nil {
 		differ("Retry-After", h.Get("Retry-After"), strconv.Itoa(*p.RetryAfterSeconds))
 	}
-	differ("says how long to wait", p.RetryAfterSeconds != nil || p.Code == "deadline_exceeded" || p.Code == "internal" || p.Code == "refund_not_found",
+	differ("says how long to wait", p.RetryAfterSeconds != nil || p.Code == "deadline_exceeded" ||
+		p.Code == "internal" || p.Code == "refund_not_found",
 		waits[p.Code] || p.Code == "deadline_exceeded" || p.Code == "internal" || p.Code == "refund_not_found")
 	return errors.Join(faults...)
 }
@@ -116,7 +117,8 @@ func (x exchange) moved(code, table string) []string {
 	case code == "provider_unavailable" && strings.HasSuffix(path, "/resolve"):
 		return []string{"unknown"}
 	case code == "not_found" && below, code == "method_not_allowed" && path == "/v1/refunds":
-		return []string{"no", "unknown"} // whether such a request names an operation is a matter of taste; neither is untrue
+		// whether such a request names an operation is a matter of taste; neither is untrue
+		return []string{"no", "unknown"}
 	case table == "unknown" && !names:
 		return []string{"no"}
 	}

@@ -50,7 +50,8 @@ func SpawnProgram(t testing.TB, program, databaseURL string, env []string, args 
 }
 
 func spawn(path string, env, args []string) (*Process, error) {
-	p := &Process{Logs: newLogs(), done: make(chan struct{}), cmd: exec.CommandContext(context.Background(), path, args...)}
+	p := &Process{Logs: newLogs(), done: make(chan struct{}),
+		cmd: exec.CommandContext(context.Background(), path, args...)}
 	p.cmd.Env = environment(env...)
 	stderr, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -116,7 +117,8 @@ func TryServe(t testing.TB, databaseURL string, env []string, flags ...string) (
 // TryServeProgram is TryServe of another build of refundd.
 func TryServeProgram(t testing.TB, program, databaseURL string, env []string, flags ...string) (*Server, error) {
 	t.Helper()
-	args := append([]string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--drain-delay", "0s"}, flags...)
+	args := append([]string{"serve", "--addr", "127.0.0.1:0", "--admin-addr", "127.0.0.1:0", "--drain-delay", "0s"},
+		flags...)
 	s := &Server{Process: SpawnProgram(t, program, databaseURL, env, args...)}
 	err := s.await()
 	return s, err

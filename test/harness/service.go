@@ -51,8 +51,8 @@ func New(t testing.TB, flags ...string) *Service {
 	return s
 }
 
-// AddServer starts one more server on the service's database, as the restricted role, with a canary in what the database
-// is told of it.
+// AddServer starts one more server on the service's database, as the restricted role, with a canary in what the
+// database is told of it.
 func (s *Service) AddServer(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	server := Serve(t, withCanary(s.DB.ServiceURL), append(slices.Clone(s.Flags), flags...)...)
@@ -91,8 +91,8 @@ func withCanary(databaseURL string) string {
 	return u.String()
 }
 
-// CanaryURL is the service's database through a login whose password, and whose session's name, are canaries. The login is the
-// database's name with _canary; it is gone when the test ends.
+// CanaryURL is the service's database through a login whose password, and whose session's name, are canaries. The login
+// is the database's name with _canary; it is gone when the test ends.
 func (s *Service) CanaryURL(t testing.TB) string {
 	t.Helper()
 	role, password := s.DB.Name+"_canary", Canary+"-password"

@@ -240,7 +240,8 @@ func (s *Simulator) call(method, path string, body []byte) []byte {
 // Refund asks the simulator for a refund as nobody of ours would.
 func (s *Simulator) Refund(key string, refund Fields) {
 	s.t.Helper()
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.URL+"/refunds", bytes.NewReader(JSON(refund)))
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.URL+"/refunds",
+		bytes.NewReader(JSON(refund)))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -93,7 +93,8 @@ func (s *Stripe) Fault(mode string, more ...Fields) {
 	case "drop_before", "drop_after":
 		s.put(stripefake.Fault{On: post, Do: mode, Times: times, Wait: delay})
 	case "refuse":
-		s.put(stripefake.Fault{On: post, Do: "status_before", Status: 429, Type: "invalid_request_error", Code: "rate_limit", Times: times, Wait: delay})
+		s.put(stripefake.Fault{On: post, Do: "status_before", Status: 429, Type: "invalid_request_error",
+			Code: "rate_limit", Times: times, Wait: delay})
 	case "decline":
 		s.put(stripefake.Fault{On: post, Do: "decline", Code: "charge_not_refundable", Times: times})
 	case "hang":
@@ -153,6 +154,7 @@ func (s *Stripe) capture(t *Tenant, p Payment) string {
 		currency = "EUR"
 	}
 	return s.Add(stripefake.Payment{
-		ID: "pi_" + strings.ReplaceAll(t.ID+"x"+p.OrderID, "-", "x"), Currency: strings.ToLower(currency), Amount: p.Cents, Captured: p.Cents,
+		ID: "pi_" + strings.ReplaceAll(t.ID+"x"+p.OrderID,
+			"-", "x"), Currency: strings.ToLower(currency), Amount: p.Cents, Captured: p.Cents,
 	})
 }

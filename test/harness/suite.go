@@ -12,8 +12,8 @@ import (
 // suite is what outlives a single test: the binary, and the shared service.
 var suite life
 
-// Run wraps a package's tests, for testdb.Main: after the last one the shared service's books are audited, and all that it
-// started is stopped.
+// Run wraps a package's tests, for testdb.Main: after the last one the shared service's books are audited, and all that
+// it started is stopped.
 func Run(m *testing.M) interface{ Run() int } {
 	simulateInstead()
 	return runner{m}

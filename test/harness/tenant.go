@@ -130,7 +130,8 @@ func (t *Tenant) Exec(sql string, args ...any) {
 // Moved is the sum of an order's debits in the ledger, less what came back.
 func (t *Tenant) Moved(orderID string) int64 {
 	t.t.Helper()
-	return ask[int64](t, `SELECT coalesce(sum(CASE 'merchant' WHEN l.debit_account THEN l.amount_cents WHEN l.credit_account THEN -l.amount_cents ELSE 0 END), 0)::bigint
+	return ask[int64](t, `SELECT coalesce(sum(CASE 'merchant' WHEN l.debit_account THEN l.amount_cents
+		WHEN l.credit_account THEN -l.amount_cents ELSE 0 END), 0)::bigint
 		FROM ledger_transfers l JOIN refund_operations USING (tenant_id, operation_id)
 		WHERE tenant_id = $1 AND order_id = $2`, t.ID, orderID)
 }
@@ -138,7 +139,8 @@ func (t *Tenant) Moved(orderID string) int64 {
 // Movements is how many transfers the tenant's operation has.
 func (t *Tenant) Movements(operationID string) int64 {
 	t.t.Helper()
-	return ask[int64](t, `SELECT count(*) FROM ledger_transfers WHERE tenant_id = $1 AND operation_id = $2`, t.ID, operationID)
+	return ask[int64](t, `SELECT count(*) FROM ledger_transfers WHERE tenant_id = $1
+		AND operation_id = $2`, t.ID, operationID)
 }
 
 // Rows is all that the database holds of the tenant's orders, approvals and refunds.
@@ -146,10 +148,14 @@ func (t *Tenant) Rows() string {
 	t.t.Helper()
 	return ask[string](t, `SELECT jsonb_pretty(jsonb_build_object(
 		'orders', (SELECT jsonb_agg(to_jsonb(x) ORDER BY order_id) FROM orders x WHERE tenant_id = $1),
-		'authorizations', (SELECT jsonb_agg(to_jsonb(x) ORDER BY operation_id) FROM refund_authorizations x WHERE tenant_id = $1),
-		'operations', (SELECT jsonb_agg(to_jsonb(x) ORDER BY operation_id) FROM refund_operations x WHERE tenant_id = $1),
-		'transfers', (SELECT jsonb_agg(to_jsonb(x) ORDER BY operation_id, seq) FROM ledger_transfers x WHERE tenant_id = $1),
-		'events', (SELECT jsonb_agg(to_jsonb(x) ORDER BY operation_id, seq) FROM operation_events x WHERE tenant_id = $1)))`, t.ID)
+		'authorizations', (SELECT jsonb_agg(to_jsonb(x) ORDER BY operation_id) FROM refund_authorizations x
+			WHERE tenant_id = $1),
+		'operations', (SELECT jsonb_agg(to_jsonb(x) ORDER BY operation_id) FROM refund_operations x
+			WHERE tenant_id = $1),
+		'transfers', (SELECT jsonb_agg(to_jsonb(x) ORDER BY operation_id, seq) FROM ledger_transfers x
+			WHERE tenant_id = $1),
+		'events', (SELECT jsonb_agg(to_jsonb(x) ORDER BY operation_id, seq) FROM operation_events x
+			WHERE tenant_id = $1)))`, t.ID)
 }
 
 func ask[T any](t *Tenant, sql string, args ...any) T {

@@ -1,5 +1,5 @@
-// Package model holds the protocol's model to the code: README.md's table says which function each step of refund.pml is, and this
-// test fails where one of them is renamed.
+// Package model holds the protocol's model to the code: README.md's table says which function each step of refund.pml
+// is, and this test fails where one of them is renamed.
 package model
 
 import (
@@ -51,7 +51,8 @@ func TestREADME_NamesFunctionsThatThereAre(t *testing.T) {
 // Every mutation of the model is one that .ci/model runs.
 func TestMutants_AreThoseOfTheModel(t *testing.T) {
 	mutants := read(t, "mutants")
-	for _, m := range regexp.MustCompile(`(?m)^#(?:if|ifdef|ifndef) ([A-Z_]+)`).FindAllStringSubmatch(read(t, "refund.pml"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^#(?:if|ifdef|ifndef) ([A-Z_]+)`).FindAllStringSubmatch(read(t,
+		"refund.pml"), -1) {
 		if m[1] != "WORKERS" && !regexp.MustCompile(`\s`+m[1]+`\b`).MatchString(mutants) {
 			t.Errorf("%s is a symbol that .ci/model never sets", m[1])
 		}
@@ -78,7 +79,8 @@ func functionsOf(t *testing.T, room string) map[string]bool {
 	for _, file := range files {
 		switch {
 		case strings.HasSuffix(file, ".up.sql"):
-			for _, f := range regexp.MustCompile(`(?i)FUNCTION ([a-z_0-9]+) ?\(`).FindAllStringSubmatch(read(t, file), -1) {
+			for _, f := range regexp.MustCompile(`(?i)FUNCTION ([a-z_0-9]+) ?\(`).FindAllStringSubmatch(read(t, file),
+				-1) {
 				found[f[1]] = true
 			}
 		case strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go"):

@@ -1,9 +1,10 @@
-// Command mutants holds the tests to account: it changes one condition of the code at a time, as an edit by mistake would, and
-// expects the tests of that room to fail. The table is in table.go; make mutants runs all of it.
+// Command mutants holds the tests to account: it changes one condition of the code at a time, as an edit by mistake
+// would, and expects the tests of that room to fail. The table is in table.go; make mutants runs all of it.
 //
-// The code on disk is never touched: a change is an overlay of the build. The run fails where a mutant survives that the table
-// does not explain, where one that it explains is killed after all, where a change does not compile, where the text to change is
-// not found exactly once (the code moved: so must the table), and where the tests fail without any change.
+// The code on disk is never touched: a change is an overlay of the build. The run fails where a mutant survives that
+// the table does not explain, where one that it explains is killed after all, where a change does not compile, where
+// the text to change is not found exactly once (the code moved: so must the table), and where the tests fail without
+// any change.
 package main
 
 import (
@@ -98,7 +99,8 @@ func (b *bench) close() {
 	_ = os.RemoveAll(b.dir)
 }
 
-// found expects the text of every mutant where the table says, of those too that are not tried now: the table does not rot.
+// found expects the text of every mutant where the table says, of those too that are not tried now: the table does not
+// rot.
 func (b *bench) found(all []mutant) error {
 	var lost []error
 	for _, m := range all {

@@ -168,7 +168,7 @@ var deciding = []mutant{
 	{
 		name: "decide: a decline that may mean our own refund is believed",
 		room: "operations", tests: decisions, file: "operations/decide.go",
-		old: ` || code == DeclineAlreadyRefunded || code == DeclineExceedsUnrefunded`, new: ``,
+		old: `code == DeclineAlreadyRefunded || code == DeclineExceedsUnrefunded`, new: `false`,
 	},
 	{
 		name: "decide: a doubted decline is believed within the lag",
@@ -465,7 +465,8 @@ var claiming = []mutant{
 	{
 		name: "revoke: another tenant's approval is withdrawn",
 		room: "operations", tests: "TestSubmit_KnowsNoOtherTenant", file: "operations/revoke.go",
-		old: "FROM refund_authorizations WHERE tenant_id = $1 AND", new: "FROM refund_authorizations WHERE $1::text IS NOT NULL AND",
+		old: "FROM refund_authorizations WHERE tenant_id = $1 AND",
+		new: "FROM refund_authorizations WHERE $1::text IS NOT NULL AND",
 	},
 }
 

@@ -46,7 +46,8 @@ var books = []mutant{
 	{
 		name: "ledger: an order is found by any tenant",
 		room: "ledger", tests: "TestFind_", file: "ledger/orders.go",
-		old: "FROM orders o WHERE o.tenant_id = $1 AND o.order_id = $2", new: "FROM orders o WHERE $1::text IS NOT NULL AND o.order_id = $2",
+		old: "FROM orders o WHERE o.tenant_id = $1 AND o.order_id = $2",
+		new: "FROM orders o WHERE $1::text IS NOT NULL AND o.order_id = $2",
 	},
 	{
 		name: "ledger: customers are found by any tenant",
@@ -86,7 +87,8 @@ var books = []mutant{
 	{
 		name: "ledger: an order is changed without its lock",
 		room: "ledger", tests: "TestRegister", file: "ledger/register.go",
-		old: "SELECT FROM orders WHERE tenant_id = $1 AND order_id = $2 FOR NO KEY UPDATE", new: "SELECT FROM orders WHERE tenant_id = $1 AND order_id = $2",
+		old: "SELECT FROM orders WHERE tenant_id = $1 AND order_id = $2 FOR NO KEY UPDATE",
+		new: "SELECT FROM orders WHERE tenant_id = $1 AND order_id = $2",
 	},
 }
 

@@ -176,7 +176,8 @@ var atStripe = []mutant{
 	{
 		name: "hint: marks of another tenant are ours",
 		room: "operations", tests: "TestHeed", file: "operations/hint.go",
-		old: "ON q.tenant_id = k.tenant_id AND q.operation_id = k.operation_id AND", new: "ON q.operation_id = k.operation_id AND",
+		old: "ON q.tenant_id = k.tenant_id AND q.operation_id = k.operation_id AND",
+		new: "ON q.operation_id = k.operation_id AND",
 	},
 	{
 		name: "hint: no refund is found by its name",

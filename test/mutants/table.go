@@ -13,7 +13,8 @@ type mutant struct {
 	survives string
 }
 
-var table = concat(sending, leases, deciding, recording, claiming, people, books, keys, runs, mechanisms, atStripe, ofWebhooks)
+var table = concat(sending, leases, deciding, recording, claiming, people, books, keys, runs, mechanisms, atStripe,
+	ofWebhooks)
 
 func concat(groups ...[]mutant) (all []mutant) {
 	for _, g := range groups {

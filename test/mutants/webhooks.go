@@ -101,7 +101,8 @@ var ofWebhooks = []mutant{
 	{
 		name: "webhooks: another tenant's event is sent again",
 		room: "api", tests: "TestWebhooks_OfAnother", file: "webhooks/events.go",
-		old: "`ev.tenant_id = $1 AND ev.event_id = $2::text::uuid", new: "`$1::text IS NOT NULL AND ev.event_id = $2::text::uuid",
+		old: "`ev.tenant_id = $1 AND ev.event_id = $2::text::uuid",
+		new: "`$1::text IS NOT NULL AND ev.event_id = $2::text::uuid",
 	},
 	{
 		name: "events: a body of any length is read",

@@ -1,5 +1,5 @@
-// Package nodes runs further Postgres servers beside one: streaming standbys that tests promote and kill. It wants an account
-// named postgres to run them as.
+// Package nodes runs further Postgres servers beside one: streaming standbys that tests promote and kill. It wants an
+// account named postgres to run them as.
 package nodes
 
 import (
@@ -30,8 +30,8 @@ type Node struct {
 	log    bytes.Buffer
 }
 
-// Standby starts a streaming standby of the primary at a URL of its superuser, on a free port, or the port if one is given, and
-// waits until it answers. It is stopped when the test ends.
+// Standby starts a streaming standby of the primary at a URL of its superuser, on a free port, or the port if one is
+// given, and waits until it answers. It is stopped when the test ends.
 func Standby(t testing.TB, primaryURL string, port int) *Node {
 	t.Helper()
 	u, err := url.Parse(primaryURL)
@@ -40,7 +40,8 @@ func Standby(t testing.TB, primaryURL string, port int) *Node {
 	}
 	var hba, bin string
 	conn := Connect(t, primaryURL)
-	if err := conn.QueryRow(t.Context(), `SELECT current_setting('hba_file'), (SELECT setting FROM pg_config WHERE name = 'BINDIR')`).
+	if err := conn.QueryRow(t.Context(), `SELECT current_setting('hba_file'), (SELECT setting FROM pg_config
+		WHERE name = 'BINDIR')`).
 		Scan(&hba, &bin); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,8 @@ func Standby(t testing.TB, primaryURL string, port int) *Node {
 		return cmd
 	}
 	data := filepath.Join(dir, "data")
-	if out, err := program("pg_basebackup", "-h", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(), "-D", data, "-R", "-X", "stream",
+	if out, err := program("pg_basebackup", "-h", u.Hostname(), "-p", u.Port(), "-U", u.User.Username(), "-D", data,
+		"-R", "-X", "stream",
 		"-c", "fast").CombinedOutput(); err != nil {
 		t.Fatalf("pg_basebackup: %v\n%s", err, out)
 	}
@@ -74,7 +76,8 @@ func Standby(t testing.TB, primaryURL string, port int) *Node {
 	}
 	n := &Node{URL: AtPort(t, primaryURL, port), ended: make(chan struct{})}
 	n.server = program("postgres", "-D", data, "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
-		"-c", "port="+strconv.Itoa(port), "-c", "max_connections=300", "-c", "wal_level=replica", "-c", "max_wal_senders=4")
+		"-c", "port="+strconv.Itoa(port), "-c", "max_connections=300", "-c", "wal_level=replica", "-c",
+		"max_wal_senders=4")
 	n.server.Stderr = &n.log
 	if err := n.server.Start(); err != nil {
 		t.Fatal(err)
@@ -128,7 +131,8 @@ func (n *Node) Cut(t testing.TB) {
 	Run(t, n.URL, `SELECT pg_reload_conf()`)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		var streams int
-		if err := Connect(t, n.URL).QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_wal_receiver WHERE status = 'streaming'`).Scan(&streams); err != nil {
+		if err := Connect(t, n.URL).QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_wal_receiver
+			WHERE status = 'streaming'`).Scan(&streams); err != nil {
 			t.Fatal(err)
 		}
 		if streams == 0 {
@@ -147,7 +151,8 @@ func (n *Node) Kill() {
 	<-n.ended
 }
 
-// Freeze stops a server and all of its processes where they stand: to everybody else, a machine behind a network that is gone.
+// Freeze stops a server and all of its processes where they stand: to everybody else, a machine behind a network that
+// is gone.
 func Freeze(pid int) {
 	_ = syscall.Kill(pid, syscall.SIGSTOP)
 	signalAll(pid, syscall.SIGSTOP)

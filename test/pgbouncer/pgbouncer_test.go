@@ -1,7 +1,8 @@
 //go:build pgbouncer
 
-// Package pgbouncer runs the service behind a real PgBouncer in transaction mode, with fewer server connections than the
-// service opens. .ci/pgbouncer installs PgBouncer and runs it; the build tag keeps it out of the suite that needs only Go.
+// Package pgbouncer runs the service behind a real PgBouncer in transaction mode, with fewer server connections than
+// the service opens. .ci/pgbouncer installs PgBouncer and runs it; the build tag keeps it out of the suite that needs
+// only Go.
 package pgbouncer
 
 import (
@@ -46,7 +47,8 @@ func refundInEveryWay(t *testing.T, tenant *harness.Tenant) {
 	}
 	tenant.Approve("same", "P", 100)
 	tenant.Approve("withdrawn", "P", 100)
-	if a := tenant.Client().Post(harness.AuthorizationPath("withdrawn")+"/revoke", map[string]string{}); a.Status != 200 {
+	if a := tenant.Client().Post(harness.AuthorizationPath("withdrawn")+"/revoke",
+		map[string]string{}); a.Status != 200 {
 		t.Errorf("revoke: %d %s", a.Status, a.Body)
 	}
 	var calls sync.WaitGroup

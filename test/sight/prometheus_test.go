@@ -25,10 +25,11 @@ import (
 
 var pictures = flag.String("pictures", "", "folder for what test/sight/draw draws the dashboard from")
 
-// TestDashboard_ShowsARunWithFaults has a real Prometheus scrape two real servers while refunds go well and wrong, and asks it
-// each query of the dashboard and each rule.
+// TestDashboard_ShowsARunWithFaults has a real Prometheus scrape two real servers while refunds go well and wrong, and
+// asks it each query of the dashboard and each rule.
 func TestDashboard_ShowsARunWithFaults(t *testing.T) {
-	s := harness.NewPaying(t, "--provider-breaker-failures", "3", "--provider-breaker-open", "3s", "--webhook-allow-private", "--backoff-min", "1s", "--backoff-max", "2s")
+	s := harness.NewPaying(t, "--provider-breaker-failures", "3", "--provider-breaker-open", "3s",
+		"--webhook-allow-private", "--backoff-min", "1s", "--backoff-max", "2s")
 	s.AddServer(t)
 	s.AddServer(t)
 	p := startPrometheus(t, map[string][]string{"refundd": {host(s.Servers[0].AdminURL), host(s.Servers[1].AdminURL)}})
@@ -52,7 +53,8 @@ func TestDashboard_ShowsARunWithFaults(t *testing.T) {
 	}
 	raised := []string{"RefunddNeedsAttention", "RefunddBooksContradicted", "RefunddProviderUncertain"}
 	alerts := p.states(t)
-	for more := 12; more < 24 && slices.ContainsFunc(raised, func(name string) bool { return alerts[name] == "inactive" }); more++ {
+	for more := 12; more < 24 &&
+		slices.ContainsFunc(raised, func(name string) bool { return alerts[name] == "inactive" }); more++ {
 		run.round(more) // a counter rises only between two scrapes
 		time.Sleep(time.Second)
 		alerts = p.states(t)
@@ -62,7 +64,8 @@ func TestDashboard_ShowsARunWithFaults(t *testing.T) {
 			t.Errorf("%s is %q after this run", name, alerts[name])
 		}
 	}
-	if quiet := []string{"RefunddDown", "RefunddAuditLies", "RefunddOverRefunded", "RefunddInternalErrors", "RefunddLogLinesLost"}; slices.ContainsFunc(quiet,
+	if quiet := []string{"RefunddDown", "RefunddAuditLies", "RefunddOverRefunded", "RefunddInternalErrors",
+		"RefunddLogLinesLost"}; slices.ContainsFunc(quiet,
 		func(name string) bool { return alerts[name] != "inactive" }) {
 		t.Errorf("an alert is raised for nothing: %v", alerts)
 	}
@@ -100,7 +103,10 @@ func newRun(t *testing.T, s *harness.Service) run {
 	}))
 	t.Cleanup(func() { receiver.CloseClientConnections(); receiver.Close() })
 	r.tenant.Client().Post("/v1/webhook-endpoints", harness.Fields{"url": receiver.URL})
-	gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusGone) }))
+	gone := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusGone)
+	}))
 	t.Cleanup(func() { gone.CloseClientConnections(); gone.Close() })
 	r.tenant.Client().Post("/v1/webhook-endpoints", harness.Fields{"url": gone.URL})
 	return r
@@ -141,7 +147,8 @@ func (r run) round(n int) {
 		for i := range 4 {
 			pay(fmt.Sprintf("away-%d", i))
 		}
-		r.tenant.Exec(`UPDATE refund_operations SET created_at = now() - interval '100 hours' WHERE operation_id LIKE 'away-%'`)
+		r.tenant.Exec(`UPDATE refund_operations SET created_at = now() - interval '100 hours'
+			WHERE operation_id LIKE 'away-%'`)
 		r.s.Simulator.Fault("lookup_down")
 		r.s.Due(r.t)
 	case 7:
@@ -178,7 +185,8 @@ func startPrometheus(t *testing.T, targets map[string][]string) prometheus {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.CommandContext(t.Context(), "prometheus", "--config.file", path, "--storage.tsdb.path", filepath.Join(dir, "data"),
+	cmd := exec.CommandContext(t.Context(), "prometheus", "--config.file", path, "--storage.tsdb.path",
+		filepath.Join(dir, "data"),
 		"--web.listen-address", "127.0.0.1:0")
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
@@ -323,7 +331,8 @@ func keep(t *testing.T, dir string, answers []answer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	module := "export const dashboard = " + read(t, "deploy", "grafana", "refundd.json") + ";\nexport const answers = " + string(text) + ";\n"
+	module := "export const dashboard = " + read(t, "deploy", "grafana", "refundd.json") +
+		";\nexport const answers = " + string(text) + ";\n"
 	if err := os.WriteFile(filepath.Join(dir, "run.js"), []byte(module), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package sight holds what an operator sees of refundd against what refundd does: alerts, the dashboard, the runbook. The part that
-// needs a real Prometheus has the build tag sight and is run by .ci/alerts.
+// Package sight holds what an operator sees of refundd against what refundd does: alerts, the dashboard, the runbook.
+// The part that needs a real Prometheus has the build tag sight and is run by .ci/alerts.
 package sight
 
 import (

@@ -59,7 +59,8 @@ func TestA37_FailedDaysLater_IsReversedByItsEvent(t *testing.T) {
 		t.Errorf("a new operation: %d %s", a.Status, a.Body)
 	}
 	s.stands("K", "failed", "late_failure")
-	if a := s.Client().Refund("K", order, 4000); a.Status != http.StatusUnprocessableEntity || !strings.Contains(string(a.Body), "late_failure") {
+	if a := s.Client().Refund("K", order, 4000); a.Status != http.StatusUnprocessableEntity ||
+		!strings.Contains(string(a.Body), "late_failure") {
 		t.Errorf("the old one: %d %s", a.Status, a.Body)
 	}
 	s.Service.Audit(t)
@@ -131,7 +132,8 @@ func TestEvents_DuringOurOwnCall_AreProofWhateverTheLease(t *testing.T) {
 	var deliveries sync.WaitGroup
 	for range 4 {
 		deliveries.Go(func() {
-			if a := s.post(event, stripefake.Signature(event, time.Now(), harness.StripeSecret)); a.Status != http.StatusOK {
+			if a := s.post(event, stripefake.Signature(event, time.Now(),
+				harness.StripeSecret)); a.Status != http.StatusOK {
 				t.Errorf("delivered: %d %s", a.Status, a.Body)
 			}
 		})
@@ -182,15 +184,19 @@ func TestEvents_OfWhatIsNotOurs_Answer200AndChangeNothing(t *testing.T) {
 	live := s.fake.Add(stripefake.Payment{Currency: "eur", Amount: 10000, Captured: 10000, Live: true})
 	elsewhere := s.fake.Pay("eur", 10000)
 	for name, r := range map[string]stripefake.Refund{
-		"of the dashboard, of an order of ours":  s.fake.Dashboard("pi_"+strings.ReplaceAll(s.ID, "-", "")+order, 100, nil),
-		"of an operation that nobody here knows": s.fake.Dashboard(elsewhere, 100, map[string]string{"tenant_id": s.ID, "operation_id": "other"}),
-		"of another account, with our marks":     s.fake.Dashboard(foreign, 4000, ours),
-		"of the other mode, with our marks":      s.fake.Dashboard(live, 4000, ours),
-		"of a tenant that is none":               s.fake.Dashboard(elsewhere, 100, map[string]string{"tenant_id": "a\x00b", "operation_id": "K"}),
+		"of the dashboard, of an order of ours": s.fake.Dashboard("pi_"+strings.ReplaceAll(s.ID, "-", "")+order,
+			100, nil),
+		"of an operation that nobody here knows": s.fake.Dashboard(elsewhere, 100,
+			map[string]string{"tenant_id": s.ID, "operation_id": "other"}),
+		"of another account, with our marks": s.fake.Dashboard(foreign, 4000, ours),
+		"of the other mode, with our marks":  s.fake.Dashboard(live, 4000, ours),
+		"of a tenant that is none": s.fake.Dashboard(elsewhere, 100,
+			map[string]string{"tenant_id": "a\x00b", "operation_id": "K"}),
 	} {
 		for _, kind := range kinds[:3] {
 			event := s.fake.Event(kind, r.ID, false)
-			if a := s.post(event, stripefake.Signature(event, time.Now(), harness.StripeSecret)); a.Status != 200 || !strings.Contains(string(a.Body), "not_ours") {
+			if a := s.post(event, stripefake.Signature(event, time.Now(), harness.StripeSecret)); a.Status != 200 ||
+				!strings.Contains(string(a.Body), "not_ours") {
 				t.Errorf("%s, %s: %d %s", name, kind, a.Status, a.Body)
 			}
 		}
@@ -222,16 +228,23 @@ func TestEvents_ThatAreRefused_SayWhy(t *testing.T) {
 		code      string
 	}{
 		"without a signature": {event, "", 400, "webhook_signature_invalid"},
-		"of another secret":   {event, stripefake.Signature(event, now, "whsec_other"), 400, "webhook_signature_invalid"},
-		"of yesterday":        {event, stripefake.Signature(event, now.Add(-24*time.Hour), harness.StripeSecret), 400, "webhook_signature_invalid"},
-		"of tomorrow":         {event, stripefake.Signature(event, now.Add(24*time.Hour), harness.StripeSecret), 400, "webhook_signature_invalid"},
-		"of another body":     {append([]byte(" "), event...), stripefake.Signature(event, now, harness.StripeSecret), 400, "webhook_signature_invalid"},
-		"of 1 MB":             {big, stripefake.Signature(big, now, harness.StripeSecret), 413, "request_too_large"},
-		"that is no JSON":     {event[:40], stripefake.Signature(event[:40], now, harness.StripeSecret), 400, "malformed_request"},
-		"that is empty":       {[]byte{}, stripefake.Signature(nil, now, harness.StripeSecret), 400, "malformed_request"},
+		"of another secret": {event, stripefake.Signature(event, now, "whsec_other"), 400,
+			"webhook_signature_invalid"},
+		"of yesterday": {event, stripefake.Signature(event, now.Add(-24*time.Hour), harness.StripeSecret), 400,
+			"webhook_signature_invalid"},
+		"of tomorrow": {event, stripefake.Signature(event, now.Add(24*time.Hour), harness.StripeSecret), 400,
+			"webhook_signature_invalid"},
+		"of another body": {append([]byte(" "), event...), stripefake.Signature(event, now, harness.StripeSecret),
+			400, "webhook_signature_invalid"},
+		"of 1 MB": {big, stripefake.Signature(big, now, harness.StripeSecret), 413, "request_too_large"},
+		"that is no JSON": {event[:40], stripefake.Signature(event[:40], now, harness.StripeSecret), 400,
+			"malformed_request"},
+		"that is empty": {[]byte{}, stripefake.Signature(nil, now, harness.StripeSecret), 400,
+			"malformed_request"},
 	} {
 		a := s.post(test.body, test.signature)
-		if a.Status != test.status || !strings.Contains(string(a.Body), test.code) || !strings.Contains(string(a.Body), `"money_moved":"no"`) {
+		if a.Status != test.status || !strings.Contains(string(a.Body), test.code) ||
+			!strings.Contains(string(a.Body), `"money_moved":"no"`) {
 			t.Errorf("%s: %d %s", name, a.Status, a.Body)
 		}
 	}
@@ -241,9 +254,11 @@ func TestEvents_ThatAreRefused_SayWhy(t *testing.T) {
 	s.deliver(event, 200, "applied") // nothing is lost
 	unconfigured := s.Service.DB
 	plain := harness.Serve(t, unconfigured.ServiceURL, "--stripe-api-key", harness.StripeKey)
-	a := harness.Client{URL: plain.URL, T: t}.Do(harness.Request{Method: "POST", Path: "/v1/webhooks/stripe", Body: event,
+	a := harness.Client{URL: plain.URL,
+		T: t}.Do(harness.Request{Method: "POST", Path: "/v1/webhooks/stripe", Body: event,
 		Header: http.Header{"Stripe-Signature": {stripefake.Signature(event, now, harness.StripeSecret)}}})
-	if a.Status != 503 || !strings.Contains(string(a.Body), "provider_unavailable") || a.Header.Get("Retry-After") == "" {
+	if a.Status != 503 || !strings.Contains(string(a.Body), "provider_unavailable") ||
+		a.Header.Get("Retry-After") == "" {
 		t.Errorf("without a secret configured: %d %v %s", a.Status, a.Header, a.Body)
 	}
 	for result, least := range map[string]float64{"applied": 1, "refused": 8} {
@@ -275,7 +290,8 @@ func TestEvents_WhereStripeCanNotBeAsked_ComeAgain(t *testing.T) {
 func TestEvents_TwoSecretsWhileOneIsRotated(t *testing.T) {
 	t.Parallel()
 	s := open(t)
-	rotating := harness.Serve(t, s.Service.DB.ServiceURL, append(s.Service.Flags, "--stripe-webhook-secret", "whsec_next,"+harness.StripeSecret)...)
+	rotating := harness.Serve(t, s.Service.DB.ServiceURL,
+		append(s.Service.Flags, "--stripe-webhook-secret", "whsec_next,"+harness.StripeSecret)...)
 	_, refund := s.paid("K")
 	event := s.fake.Event("refund.updated", refund, false)
 	for secret, want := range map[string]int{harness.StripeSecret: 200, "whsec_next": 200, "whsec_third": 400} {

@@ -1,5 +1,5 @@
-// Package stripe holds refundd with Stripe as its provider, as a black box: real processes, a real Postgres, and a fake of
-// Stripe that is written from Stripe's documentation.
+// Package stripe holds refundd with Stripe as its provider, as a black box: real processes, a real Postgres, and a fake
+// of Stripe that is written from Stripe's documentation.
 package stripe
 
 import (
@@ -38,11 +38,13 @@ func open(t *testing.T, flags ...string) *shop {
 func (s *shop) sell(change ...func(*stripefake.Payment)) string {
 	s.t.Helper()
 	id := fmt.Sprint("O", s.ids.Add(1))
-	p := stripefake.Payment{ID: "pi_" + strings.ReplaceAll(s.ID, "-", "") + id, Currency: "eur", Amount: 10000, Captured: 10000}
+	p := stripefake.Payment{ID: "pi_" + strings.ReplaceAll(s.ID, "-", "") + id, Currency: "eur", Amount: 10000,
+		Captured: 10000}
 	for _, f := range change {
 		f(&p)
 	}
-	body := harness.Fields{"currency": "EUR", "captured_cents": 10000, "provider": "stripe", "provider_payment_ref": s.fake.Add(p)}
+	body := harness.Fields{"currency": "EUR", "captured_cents": 10000, "provider": "stripe",
+		"provider_payment_ref": s.fake.Add(p)}
 	if p.Account != "" {
 		body["provider_account"] = p.Account
 	}
@@ -85,7 +87,8 @@ func (s *shop) post(event []byte, signature string) harness.Answer {
 // stands wants an operation to be in a state, with a failure code or none.
 func (s *shop) stands(operation, state, code string) {
 	s.t.Helper()
-	if body := string(s.Client().Get(harness.RefundPath(operation)).Body); !strings.Contains(body, `"state":"`+state+`"`) ||
+	if body := string(s.Client().Get(harness.RefundPath(operation)).Body); !strings.Contains(body,
+		`"state":"`+state+`"`) ||
 		code != "" && !strings.Contains(body, `"failure_code":"`+code+`"`) {
 		s.t.Errorf("%s: %s, want %s %s", operation, body, state, code)
 	}
@@ -94,7 +97,8 @@ func (s *shop) stands(operation, state, code string) {
 // refundable wants so much of an order to be left.
 func (s *shop) refundable(order string, cents int) {
 	s.t.Helper()
-	if body := string(s.Client().Get(harness.OrderPath(order)).Body); !strings.Contains(body, fmt.Sprintf(`"refundable_cents":%d,`, cents)) {
+	if body := string(s.Client().Get(harness.OrderPath(order)).Body); !strings.Contains(body,
+		fmt.Sprintf(`"refundable_cents":%d,`, cents)) {
 		s.t.Errorf("%s: %s, want %d to be refundable", order, body, cents)
 	}
 }
@@ -105,7 +109,8 @@ func (s *shop) rows() string { return s.Rows() }
 // once wants an operation to have moved money once at Stripe.
 func (s *shop) once(operation string) {
 	s.t.Helper()
-	alive := slices.DeleteFunc(s.fake.Of(s.ID, operation), func(r stripefake.Refund) bool { return r.Status == "failed" })
+	alive := slices.DeleteFunc(s.fake.Of(s.ID, operation),
+		func(r stripefake.Refund) bool { return r.Status == "failed" })
 	if len(alive) != 1 {
 		s.t.Errorf("%s: Stripe made %+v", operation, alive)
 	}

@@ -20,14 +20,18 @@ func TestRefund_IsMadeOnce_ReplayedAndShown(t *testing.T) {
 		}
 	}
 	s.once("K")
-	r := harness.Command(t, s.Service.DB.ServiceURL, append([]string{"show", "K", "--tenant", s.ID}, s.fake.Flags()[:4]...)...)
-	if r.ExitCode != 0 || !strings.Contains(r.Stdout, "stripe") || !strings.Contains(r.Stdout, "Provider, asked now") || !strings.Contains(r.Stdout, "succeeded") {
+	r := harness.Command(t, s.Service.DB.ServiceURL,
+		append([]string{"show", "K", "--tenant", s.ID}, s.fake.Flags()[:4]...)...)
+	if r.ExitCode != 0 || !strings.Contains(r.Stdout, "stripe") || !strings.Contains(r.Stdout, "Provider, asked now") ||
+		!strings.Contains(r.Stdout, "succeeded") {
 		t.Errorf("show exits %d: %s%s", r.ExitCode, r.Stdout, r.Stderr)
 	}
-	if leak := harness.LeakIn(r.Stdout + r.Stderr + s.Service.Servers[0].Logs.Text() + s.Service.Servers[0].MetricsText(t)); leak != "" {
+	if leak := harness.LeakIn(r.Stdout + r.Stderr + s.Service.Servers[0].Logs.Text() +
+		s.Service.Servers[0].MetricsText(t)); leak != "" {
 		t.Errorf("a secret is shown: %s", leak)
 	}
-	if help := harness.Command(t, s.Service.DB.ServiceURL, "serve", "--help"); harness.LeakIn(help.Stdout+help.Stderr) != "" {
+	if help := harness.Command(t, s.Service.DB.ServiceURL, "serve",
+		"--help"); harness.LeakIn(help.Stdout+help.Stderr) != "" {
 		t.Error("a secret is in the help")
 	}
 }
@@ -43,7 +47,8 @@ func TestRefund_Declines(t *testing.T) {
 	whole := s.sell()
 	s.fake.Dashboard(pay(whole), 10000, nil)
 	partly := s.sell(func(p *stripefake.Payment) { p.Captured = 3000 }) // of an order of which that was not said
-	for operation, order := range map[string]string{"disputed": disputed, "beside": beside, "whole": whole, "partly": partly} {
+	for operation, order := range map[string]string{"disputed": disputed, "beside": beside, "whole": whole,
+		"partly": partly} {
 		if a := s.Client().Refund(operation, order, 4000); a.Status != http.StatusAccepted {
 			t.Errorf("%s is doubted at first: %d %s", operation, a.Status, a.Body)
 		}
@@ -66,7 +71,8 @@ func TestRefund_Declines(t *testing.T) {
 		s.refundable(order, 10000)
 	}
 	s.stands("foreign", "reserved", "") // and held, with the reason in its history: a person may put the account right
-	if a := s.Client().Get(harness.RefundPath("foreign") + "/events"); !strings.Contains(string(a.Body), `"reason":"unknown_payment"`) {
+	if a := s.Client().Get(harness.RefundPath("foreign") + "/events"); !strings.Contains(string(a.Body),
+		`"reason":"unknown_payment"`) {
 		t.Errorf("its history does not say why: %s", a.Body)
 	}
 	s.Exec(`UPDATE orders SET provider_account = 'acct_9' WHERE order_id = $1 AND tenant_id = $2`, foreign, s.ID)
@@ -151,7 +157,8 @@ func TestOrders_AreHeldAgainstTheirPayment(t *testing.T) {
 	foreign := s.fake.Add(stripefake.Payment{Currency: "eur", Amount: 10000, Captured: 10000, Account: "acct_9"})
 	uganda := s.fake.Pay("ugx", 500000)
 	put := func(id string, cents int, currency, ref string, more harness.Fields) harness.Answer {
-		body := harness.Fields{"currency": currency, "captured_cents": cents, "provider": "stripe", "provider_payment_ref": ref}
+		body := harness.Fields{"currency": currency, "captured_cents": cents, "provider": "stripe",
+			"provider_payment_ref": ref}
 		for k, v := range more {
 			body[k] = v
 		}
@@ -166,14 +173,19 @@ func TestOrders_AreHeldAgainstTheirPayment(t *testing.T) {
 	}{
 		"more than was captured": {10000, "EUR", partly, nil, 422, `{"pointer":"/captured_cents","code":"mismatch"}`},
 		"another currency":       {6000, "USD", partly, nil, 422, `"currency_mismatch"`},
-		"no such payment":        {6000, "EUR", "pi_none", nil, 422, `{"pointer":"/provider_payment_ref","code":"mismatch"}`},
-		"the other mode's":       {10000, "EUR", live, nil, 422, `{"pointer":"/provider_payment_ref","code":"mismatch"}`},
-		"another account's":      {10000, "EUR", foreign, nil, 422, `{"pointer":"/provider_payment_ref","code":"mismatch"}`},
-		"in its account":         {10000, "EUR", foreign, harness.Fields{"provider_account": "acct_9"}, 201, `"acct_9"`},
-		"more than 5000 UGX":     {5001, "UGX", uganda, nil, 422, `{"pointer":"/captured_cents","code":"mismatch"}`},
-		"5000 UGX":               {5000, "UGX", uganda, nil, 201, `"UGX"`},
+		"no such payment": {6000, "EUR", "pi_none", nil, 422,
+			`{"pointer":"/provider_payment_ref","code":"mismatch"}`},
+		"the other mode's": {10000, "EUR", live, nil, 422,
+			`{"pointer":"/provider_payment_ref","code":"mismatch"}`},
+		"another account's": {10000, "EUR", foreign, nil, 422,
+			`{"pointer":"/provider_payment_ref","code":"mismatch"}`},
+		"in its account": {10000, "EUR", foreign, harness.Fields{"provider_account": "acct_9"}, 201,
+			`"acct_9"`},
+		"more than 5000 UGX": {5001, "UGX", uganda, nil, 422, `{"pointer":"/captured_cents","code":"mismatch"}`},
+		"5000 UGX":           {5000, "UGX", uganda, nil, 201, `"UGX"`},
 	} {
-		if a := put(strings.ReplaceAll(name, " ", "-"), test.cents, test.currency, test.ref, test.more); a.Status != test.status || !strings.Contains(string(a.Body), test.says) {
+		if a := put(strings.ReplaceAll(name, " ", "-"), test.cents, test.currency, test.ref,
+			test.more); a.Status != test.status || !strings.Contains(string(a.Body), test.says) {
 			t.Errorf("%s: %d %s", name, a.Status, a.Body)
 		}
 	}
@@ -184,11 +196,13 @@ func TestOrders_AreHeldAgainstTheirPayment(t *testing.T) {
 		t.Errorf("raised beyond: %d %s", a.Status, a.Body)
 	}
 	s.fake.Fault("lookup_down", harness.Times(1))
-	if a := s.Client().Put(harness.OrderPath("P"), harness.Fields{"captured_cents": 6000}); a.Status != 503 || !strings.Contains(string(a.Body), "provider_unavailable") {
+	if a := s.Client().Put(harness.OrderPath("P"), harness.Fields{"captured_cents": 6000}); a.Status != 503 ||
+		!strings.Contains(string(a.Body), "provider_unavailable") {
 		t.Errorf("raised while Stripe is away: %d %s", a.Status, a.Body)
 	}
 	came := len(s.fake.Fake.Requests())
-	if a := s.Client().Put(harness.OrderPath("P"), harness.Fields{"customer": harness.Fields{"id": "c"}}); a.Status != 200 {
+	if a := s.Client().Put(harness.OrderPath("P"),
+		harness.Fields{"customer": harness.Fields{"id": "c"}}); a.Status != 200 {
 		t.Errorf("what the payment says nothing of: %d %s", a.Status, a.Body)
 	}
 	if now := len(s.fake.Fake.Requests()); now != came {
@@ -203,7 +217,8 @@ func TestKey_OfTheOtherMode_MovesNothing(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	s.fake.Let("sk_live_"+harness.Canary, "live")
-	live := harness.Serve(t, s.Service.DB.ServiceURL, append(s.Service.Flags, "--stripe-api-key", "sk_live_"+harness.Canary)...)
+	live := harness.Serve(t, s.Service.DB.ServiceURL,
+		append(s.Service.Flags, "--stripe-api-key", "sk_live_"+harness.Canary)...)
 	order, _ := s.paid("K")
 	s.Service.Due(t)
 	for _, a := range []harness.Answer{
@@ -227,8 +242,8 @@ func TestKey_OfTheOtherMode_MovesNothing(t *testing.T) {
 	s.once("K2")
 }
 
-// A refund that was declined, and that a listing which lags for longer than it is said to shows as pending later, is looked at
-// until it has an end, also where no event tells of that.
+// A refund that was declined, and that a listing which lags for longer than it is said to shows as pending later, is
+// looked at until it has an end, also where no event tells of that.
 func TestRefund_FailedAndYetPending_IsLookedAtUntilItEnds(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -250,7 +265,8 @@ func TestRefund_FailedAndYetPending_IsLookedAtUntilItEnds(t *testing.T) {
 	looksAgain := func(after string) {
 		t.Helper()
 		var again bool
-		err := s.Service.DB.Owner.QueryRow(t.Context(), `SELECT next_check_at <= now() + interval '25 hours' FROM refund_operations
+		err := s.Service.DB.Owner.QueryRow(t.Context(), `SELECT next_check_at <= now() + interval '25 hours'
+			FROM refund_operations
 			WHERE tenant_id = $1 AND operation_id = 'K'`, s.ID).Scan(&again)
 		if err != nil || !again {
 			t.Errorf("after %s nobody looks again, %v", after, err)
@@ -265,7 +281,8 @@ func TestRefund_FailedAndYetPending_IsLookedAtUntilItEnds(t *testing.T) {
 	s.deliver(s.fake.Event("refund.updated", refund, false), 200, "unchanged")
 	looksAgain("an event")
 	s.fake.Settle(refund, "succeeded", "")
-	s.Exec(`UPDATE refund_operations SET next_check_at = next_check_at - interval '25 hours' WHERE tenant_id = $1`, s.ID)
+	s.Exec(`UPDATE refund_operations SET next_check_at = next_check_at - interval '25 hours'
+		WHERE tenant_id = $1`, s.ID)
 	if r := s.Service.Reconcile(t); r.ExitCode != 3 {
 		t.Errorf("the run exits %d", r.ExitCode)
 	}

@@ -1,10 +1,11 @@
-// Package stripefake behaves like Stripe's API where it gives money back, as https://docs.stripe.com/api documents it: a
-// stateful server for tests. It is written from that documentation alone and shares nothing with what it tests, not even a
-// constant.
+// Package stripefake behaves like Stripe's API where it gives money back, as https://docs.stripe.com/api documents it:
+// a stateful server for tests. It is written from that documentation alone and shares nothing with what it tests, not
+// even a constant.
 //
-// It has a clock of its own, which tests move: idempotency keys are forgotten after 24 hours, listings lag. The first answer of
-// a key is stored, also where it is an error, 500 included; a request with other parameters under a known key, or beside one
-// that runs, is refused. Faults drop connections, hang, and answer 429 or 5xx, before or after a refund was made.
+// It has a clock of its own, which tests move: idempotency keys are forgotten after 24 hours, listings lag. The first
+// answer of a key is stored, also where it is an error, 500 included; a request with other parameters under a known
+// key, or beside one that runs, is refused. Faults drop connections, hang, and answer 429 or 5xx, before or after a
+// refund was made.
 package stripefake
 
 import (
@@ -63,8 +64,9 @@ type stored struct {
 
 // Fault is what happens to requests.
 type Fault struct {
-	On     string        // "POST" or "GET"
-	Do     string        // drop_before, drop_after, hang_before, hang_after, status_before, status_after, garbage; slow, stored, decline
+	On string // "POST" or "GET"
+	// drop_before, drop_after, hang_before, hang_after, status_before, status_after, garbage; slow, stored, decline
+	Do     string
 	Status int           // of status_before and status_after
 	Code   string        // of their error
 	Type   string        // of their error
@@ -115,7 +117,8 @@ func (f *Fake) Again() error {
 	if err != nil {
 		return err
 	}
-	f.Server = &httptest.Server{Listener: listener, Config: &http.Server{Handler: f}} //nolint:gosec // on loopback, for a test
+	//nolint:gosec // on loopback, for a test
+	f.Server = &httptest.Server{Listener: listener, Config: &http.Server{Handler: f}}
 	f.Start()
 	return nil
 }
@@ -270,7 +273,8 @@ func (f *Fake) Settle(id, status, reason string) {
 func (f *Fake) make(p *Payment, amount int64, metadata map[string]string, key string) *Refund {
 	f.seq++
 	r := &Refund{
-		ID: fmt.Sprintf("re_%08d", f.seq), Payment: p.ID, Charge: p.Charge, Account: p.Account, Amount: amount, Currency: p.Currency,
+		ID: fmt.Sprintf("re_%08d",
+			f.seq), Payment: p.ID, Charge: p.Charge, Account: p.Account, Amount: amount, Currency: p.Currency,
 		Status: f.status, Metadata: metadata, Key: key, Created: f.now(),
 	}
 	if f.turnsTo != "" {
@@ -317,7 +321,8 @@ func (e failed) body() []byte {
 }
 
 func missing(what, param, id string) failed {
-	return failed{http.StatusNotFound, "invalid_request_error", "resource_missing", param, "No such " + what + ": '" + id + "'"}
+	return failed{http.StatusNotFound, "invalid_request_error", "resource_missing", param, "No such " + what + ": '" +
+		id + "'"}
 }
 
 // ServeHTTP implements http.Handler.
@@ -419,7 +424,8 @@ func (f *Fake) answer(r *http.Request) (int, []byte) {
 	}
 	c := caller{mode == "live", r.Header.Get("Stripe-Account")}
 	if c.account != "" && !f.hasAccount(c.account) {
-		e := failed{http.StatusForbidden, "invalid_request_error", "account_invalid", "", "The provided key does not have access to account"}
+		e := failed{http.StatusForbidden, "invalid_request_error", "account_invalid", "",
+			"The provided key does not have access to account"}
 		return e.status, e.body()
 	}
 	if r.Method == http.MethodPost {
@@ -457,10 +463,12 @@ func (f *Fake) post(c caller, r *http.Request) (int, []byte) {
 	if s := f.stored[id]; s != nil && key != "" {
 		switch {
 		case s.running:
-			e := failed{http.StatusConflict, "idempotency_error", "idempotency_key_in_use", "", "There is currently another in-progress request"}
+			e := failed{http.StatusConflict, "idempotency_error", "idempotency_key_in_use", "",
+				"There is currently another in-progress request"}
 			return e.status, e.body()
 		case s.params != params:
-			e := failed{http.StatusBadRequest, "idempotency_error", "", "", "Keys for idempotent requests can only be used with the same parameters"}
+			e := failed{http.StatusBadRequest, "idempotency_error", "", "",
+				"Keys for idempotent requests can only be used with the same parameters"}
 			return e.status, e.body()
 		}
 		return s.status, s.body
@@ -501,7 +509,8 @@ func (f *Fake) refund(c caller, q url.Values, key string) (int, []byte) {
 	}
 	for name := range q {
 		if name != "amount" && name != "charge" && name != "payment_intent" && !strings.HasPrefix(name, "metadata[") {
-			e := failed{http.StatusBadRequest, "invalid_request_error", "parameter_unknown", name, "Received unknown parameter: " + name}
+			e := failed{http.StatusBadRequest, "invalid_request_error", "parameter_unknown", name,
+				"Received unknown parameter: " + name}
 			return e.status, e.body()
 		}
 	}
@@ -513,19 +522,26 @@ func (f *Fake) refund(c caller, q url.Values, key string) (int, []byte) {
 	amount, err := strconv.ParseInt(q.Get("amount"), 10, 64)
 	switch {
 	case err != nil || amount < 1:
-		e = failed{http.StatusBadRequest, "invalid_request_error", "parameter_invalid_integer", "amount", "Invalid positive integer"}
+		e = failed{http.StatusBadRequest, "invalid_request_error", "parameter_invalid_integer", "amount",
+			"Invalid positive integer"}
 	case p.Disputed:
-		e = failed{http.StatusBadRequest, "invalid_request_error", "charge_disputed", "", "Charge " + p.Charge + " has been charged back"}
+		e = failed{http.StatusBadRequest, "invalid_request_error", "charge_disputed", "", "Charge " + p.Charge +
+			" has been charged back"}
 	case p.Captured == 0:
-		e = failed{http.StatusBadRequest, "invalid_request_error", "payment_intent_unexpected_state", "", "This PaymentIntent does not have a successful charge to refund."}
+		e = failed{http.StatusBadRequest, "invalid_request_error", "payment_intent_unexpected_state", "",
+			"This PaymentIntent does not have a successful charge to refund."}
 	case left == 0:
-		e = failed{http.StatusBadRequest, "invalid_request_error", "charge_already_refunded", "", "Charge " + p.Charge + " has already been refunded."}
+		e = failed{http.StatusBadRequest, "invalid_request_error", "charge_already_refunded", "", "Charge " + p.Charge +
+			" has already been refunded."}
 	case amount > left:
-		e = failed{http.StatusBadRequest, "invalid_request_error", "", "amount", fmt.Sprintf("Refund amount (%d) is greater than unrefunded amount on charge (%d)", amount, left)}
+		e = failed{http.StatusBadRequest, "invalid_request_error", "", "amount",
+			fmt.Sprintf("Refund amount (%d) is greater than unrefunded amount on charge (%d)", amount, left)}
 	case (p.Currency == "isk" || p.Currency == "ugx") && amount%100 != 0:
-		e = failed{http.StatusBadRequest, "invalid_request_error", "invalid_charge_amount_no_decimal_compatible", "amount", "Invalid amount."}
+		e = failed{http.StatusBadRequest, "invalid_request_error", "invalid_charge_amount_no_decimal_compatible",
+			"amount", "Invalid amount."}
 	case (p.Currency == "kwd" || p.Currency == "bhd") && amount%10 != 0:
-		e = failed{http.StatusBadRequest, "invalid_request_error", "", "amount", "Invalid amount: the last digit must be 0."}
+		e = failed{http.StatusBadRequest, "invalid_request_error", "", "amount",
+			"Invalid amount: the last digit must be 0."}
 	default:
 		metadata := map[string]string{}
 		for name, values := range q {
@@ -541,7 +557,8 @@ func (f *Fake) refund(c caller, q url.Values, key string) (int, []byte) {
 // payment is the one that is asked for, in the caller's mode and account.
 func (f *Fake) payment(c caller, q url.Values) (*Payment, failed) {
 	for _, p := range f.payments {
-		if (p.ID == q.Get("payment_intent") || p.Charge == q.Get("charge")) && p.Account == c.account && p.Live == c.live {
+		if (p.ID == q.Get("payment_intent") || p.Charge == q.Get("charge")) && p.Account == c.account &&
+			p.Live == c.live {
 			return p, failed{}
 		}
 	}
@@ -604,6 +621,7 @@ func (f *Fake) list(c caller, q url.Values) (int, []byte) {
 			data = append(data, r.json())
 		}
 	}
-	b, _ := json.Marshal(map[string]any{"object": "list", "url": "/v1/refunds", "has_more": more, "data": data}) //nolint:errchkjson // all JSON
+	//nolint:errchkjson // all JSON
+	b, _ := json.Marshal(map[string]any{"object": "list", "url": "/v1/refunds", "has_more": more, "data": data})
 	return http.StatusOK, b
 }

@@ -52,8 +52,8 @@ func encoded(v any) []byte {
 	return b
 }
 
-// Event is an event about a refund, as it would be delivered: of a type such as refund.updated, or charge.refunded, whose object
-// is the charge, with its refunds where the endpoint's version of the API is an old one.
+// Event is an event about a refund, as it would be delivered: of a type such as refund.updated, or charge.refunded,
+// whose object is the charge, with its refunds where the endpoint's version of the API is an old one.
 func (f *Fake) Event(kind, refund string, withRefunds bool) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,7 +70,8 @@ func (f *Fake) Event(kind, refund string, withRefunds bool) []byte {
 			object = p.chargeObject(nil)
 		}
 		e := map[string]any{
-			"id": fmt.Sprintf("evt_%08d", f.seq), "object": "event", "type": kind, "livemode": p.Live, "api_version": "2025-08-27.basil",
+			"id": fmt.Sprintf("evt_%08d",
+				f.seq), "object": "event", "type": kind, "livemode": p.Live, "api_version": "2025-08-27.basil",
 			"created": f.now().Unix(), "pending_webhooks": 1, "data": map[string]any{"object": object},
 		}
 		if r.Account != "" {
@@ -94,7 +95,8 @@ func Signature(body []byte, at time.Time, secrets ...string) string {
 
 // Deliver posts an event to a service, and answers the status that it got; 0 where there was no answer.
 func Deliver(service string, body []byte, secret string) int {
-	request, err := http.NewRequest(http.MethodPost, service+"/v1/webhooks/stripe", strings.NewReader(string(body))) //nolint:noctx // a test's
+	//nolint:noctx // a test's
+	request, err := http.NewRequest(http.MethodPost, service+"/v1/webhooks/stripe", strings.NewReader(string(body)))
 	if err != nil {
 		panic(err)
 	}

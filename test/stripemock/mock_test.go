@@ -1,8 +1,8 @@
 //go:build stripemock
 
-// Package stripemock holds the requests that provider/stripe sends against stripe-mock, which Stripe generates from its own
-// OpenAPI description: a path, a parameter or a type that Stripe does not document is refused there. It knows no payments and
-// keeps no books, so that its answers are nobody's refunds.
+// Package stripemock holds the requests that provider/stripe sends against stripe-mock, which Stripe generates from its
+// own OpenAPI description: a path, a parameter or a type that Stripe does not document is refused there. It knows no
+// payments and keeps no books, so that its answers are nobody's refunds.
 package stripemock
 
 import (
@@ -140,8 +140,10 @@ func TestRequests_AreWhatStripeDocuments(t *testing.T) {
 // A key without its form, and a parameter that Stripe does not know, are refused by the mock: it does look.
 func TestMock_Refuses(t *testing.T) {
 	m := start(t)
-	for body, want := range map[string]int{"payment_intent=pi_1&amount=100": 200, "payment_intent=pi_1&amount=much": 400, "payment=pi_1": 400} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, m.URL+"/v1/refunds", strings.NewReader(body))
+	for body, want := range map[string]int{"payment_intent=pi_1&amount=100": 200,
+		"payment_intent=pi_1&amount=much": 400, "payment=pi_1": 400} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, m.URL+"/v1/refunds",
+			strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -166,9 +166,11 @@ func (c *cluster) rightVersion(ctx context.Context) error {
 // makeLogins makes the logins that tests use the two roles through, with the
 // time limits that production puts on them.
 func (c *cluster) makeLogins(ctx context.Context) error {
-	for role, user := range map[migrations.Role]*url.Userinfo{migrations.Service: c.service, migrations.Operator: c.operator} {
+	for role, user := range map[migrations.Role]*url.Userinfo{migrations.Service: c.service,
+		migrations.Operator: c.operator} {
 		password, _ := user.Password()
-		err := migrations.MakeLogin(ctx, c.alive, migrations.Login{Name: user.Username(), Role: role, Password: password})
+		err := migrations.MakeLogin(ctx, c.alive,
+			migrations.Login{Name: user.Username(), Role: role, Password: password})
 		if err != nil {
 			return fmt.Errorf("make a login for tests: %w", err)
 		}
@@ -231,7 +233,8 @@ func (c *cluster) dropDatabase(ctx context.Context, name string) error {
 // sweep drops the databases of test processes that died: those whose run's
 // lock nobody holds.
 func (c *cluster) sweep(ctx context.Context) error {
-	rows, err := c.admin.Query(ctx, `SELECT datname FROM pg_database WHERE datname ~ $1`, `^`+prefix+`[0-9a-f]{8}_[0-9]+$`)
+	rows, err := c.admin.Query(ctx, `SELECT datname FROM pg_database WHERE datname ~ $1`,
+		`^`+prefix+`[0-9a-f]{8}_[0-9]+$`)
 	if err != nil {
 		return fmt.Errorf("list test databases: %w", err)
 	}
@@ -253,7 +256,8 @@ func (c *cluster) sweepOne(ctx context.Context, name string) error {
 		return nil // not a name of ours after all, or our own
 	}
 	var dead bool
-	err = c.admin.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid = $1::int8::oid AND objid = $2::int8::oid)`,
+	err = c.admin.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory'
+		AND classid = $1::int8::oid AND objid = $2::int8::oid)`,
 		int64(lockClass), int64(run)).Scan(&dead)
 	if err != nil {
 		return fmt.Errorf("look for a living test process: %w", err)

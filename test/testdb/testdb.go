@@ -145,7 +145,8 @@ func closePool(t testing.TB, pool *pgxpool.Pool) {
 	select {
 	case <-closed:
 	case <-time.After(10 * time.Second):
-		t.Errorf("%d connections of %s were not released", pool.Stat().AcquiredConns(), pool.Config().ConnConfig.Database)
+		t.Errorf("%d connections of %s were not released", pool.Stat().AcquiredConns(),
+			pool.Config().ConnConfig.Database)
 	}
 }
 

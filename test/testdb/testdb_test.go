@@ -37,7 +37,8 @@ func keepUntilKilled(t *testing.T) {
 // otherProcess runs a test process that keeps a database of the named cluster.
 func otherProcess(t *testing.T, databaseURL string) (name string, end func()) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestSharedCluster_WithAnOrdinaryOwner$", "-test.v")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestSharedCluster_WithAnOrdinaryOwner$",
+		"-test.v")
 	cmd.Env = append(os.Environ(), keepDatabase+"=1", "TEST_DATABASE_URL="+databaseURL)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -71,7 +72,8 @@ func otherProcess(t *testing.T, databaseURL string) (name string, end func()) {
 func databases(t *testing.T, s *embedpg.Server) string {
 	t.Helper()
 	var names string
-	err := testdb.Pool(t, s.URL()).QueryRow(t.Context(), `SELECT coalesce(string_agg(datname, ' '), '') FROM pg_database`).Scan(&names)
+	err := testdb.Pool(t, s.URL()).QueryRow(t.Context(), `SELECT coalesce(string_agg(datname, ' '), '')
+		FROM pg_database`).Scan(&names)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +149,8 @@ func TestEmpty_HasNoSchema(t *testing.T) {
 	t.Parallel()
 	db := testdb.Empty(t)
 	var n int
-	if err := db.Owner.QueryRow(t.Context(), `SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace`).Scan(&n); err != nil || n != 0 {
+	if err := db.Owner.QueryRow(t.Context(), `SELECT count(*) FROM pg_class
+		WHERE relnamespace = 'public'::regnamespace`).Scan(&n); err != nil || n != 0 {
 		t.Errorf("%d relations, %v", n, err)
 	}
 }
@@ -157,7 +160,8 @@ func TestNew_IsDroppedWhenItsTestEnds(t *testing.T) {
 	var name string
 	t.Run("its test", func(t *testing.T) { name = testdb.New(t).Name })
 	var n int
-	if err := testdb.Empty(t).Owner.QueryRow(t.Context(), `SELECT count(*) FROM pg_database WHERE datname = $1`, name).Scan(&n); err != nil || n != 0 {
+	if err := testdb.Empty(t).Owner.QueryRow(t.Context(),
+		`SELECT count(*) FROM pg_database WHERE datname = $1`, name).Scan(&n); err != nil || n != 0 {
 		t.Errorf("%d databases named %s, %v", n, name, err)
 	}
 }
@@ -176,7 +180,8 @@ func TestNewIn_SurvivesKillAndRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var n int
-	if err := testdb.Pool(t, db.ServiceURL).QueryRow(t.Context(), `SELECT count(*) FROM tenants`).Scan(&n); err != nil || n != 1 {
+	if err := testdb.Pool(t, db.ServiceURL).QueryRow(t.Context(),
+		`SELECT count(*) FROM tenants`).Scan(&n); err != nil || n != 1 {
 		t.Errorf("%d tenants, %v", n, err)
 	}
 }

@@ -1,7 +1,7 @@
 //go:build drill
 
-// Package stopped stops processes at random while they refund, for longer than their leases, and lets them go on when somebody
-// else has done their work and the provider has forgotten every key. It takes minutes, and finds what is rare.
+// Package stopped stops processes at random while they refund, for longer than their leases, and lets them go on when
+// somebody else has done their work and the provider has forgotten every key. It takes minutes, and finds what is rare.
 package stopped
 
 import (

@@ -52,7 +52,8 @@ func OpenFolder(path string) (*Folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find --data: %w", err)
 	}
-	if err := os.MkdirAll(path, 0o755); err != nil { // not 0700: as root, Postgres runs as another account and has to pass
+	// not 0700: as root, Postgres runs as another account and has to pass
+	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fault.New(err, "--data %s cannot be made: %s", path, cause(err))
 	}
 	if err := refuseOthersFolder(path); err != nil {

@@ -82,7 +82,8 @@ func (p *Postgres) meant(ctx context.Context, folder *Folder, really string) err
 func (p *Postgres) start(ctx context.Context, folder *Folder) (err error) {
 	p.server, err = embedpg.Start(ctx, embedpg.Options{Dir: filepath.Join(folder.path, "postgres")})
 	if errors.Is(err, embedpg.ErrInUse) {
-		return fault.New(err, "another process serves the Postgres in %s: stop it, or choose another --data", folder.path)
+		return fault.New(err, "another process serves the Postgres in %s: stop it, or choose another --data",
+			folder.path)
 	}
 	if err != nil {
 		return err

@@ -37,8 +37,10 @@ func sampleOrders() []sampleOrder {
 		{id: "A-1002", currency: "EUR", captured: 4999, customer: ada},
 		{id: "A-1003", currency: "USD", captured: 25000,
 			customer: customer("cus-grace", "grace@example.com", "Grace Okafor")},
-		{id: "J-2001", currency: "JPY", captured: 5800, customer: customer("cus-kenji", "kenji@example.com", "Kenji Sato")},
-		{id: "S-3001", currency: "USD", captured: 7500, provider: simulatorName, ref: "dev-payment-3001", customer: ada},
+		{id: "J-2001", currency: "JPY", captured: 5800,
+			customer: customer("cus-kenji", "kenji@example.com", "Kenji Sato")},
+		{id: "S-3001", currency: "USD", captured: 7500, provider: simulatorName, ref: "dev-payment-3001",
+			customer: ada},
 		{id: "S-3002", currency: "EUR", captured: 12000, provider: simulatorName, ref: "dev-payment-3002",
 			customer: customer("cus-grace", "grace@example.com", "Grace Okafor")},
 	}

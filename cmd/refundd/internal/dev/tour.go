@@ -40,7 +40,8 @@ func tourSteps() []step {
 		{says: "What nobody approved: authorization_not_found", first: 404, again: 404,
 			call: `-X POST {url}/v1/refunds -d '{"operation_id":"{name}-2","order_id":"{name}","amount_cents":100}'`},
 		{says: "The order: refundable_cents is 4000", first: 200, again: 200, call: `{url}/v1/orders/{name}`},
-		{says: "Ask as an agent does: the policy approves, or puts the case in front of a person", first: 201, again: 200,
+		{says: "Ask as an agent does: the policy approves, or puts the case in front of a person", first: 201,
+			again: 200,
 			call: `-X POST {url}/v1/refund-requests ` +
 				`-d '{"case_id":"{name}","order_id":"{name}","amount_cents":1000,"reason_code":"damaged"}'`},
 	}

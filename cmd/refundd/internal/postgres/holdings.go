@@ -56,7 +56,8 @@ func look(ctx context.Context, conn *pgx.Conn, i Intent) (h holdings, err error)
 		hash := sha256.Sum256([]byte(i.Key))
 		err = conn.QueryRow(ctx, `
 			SELECT ARRAY(SELECT tenant_id FROM public.tenants WHERE tenant_id NOT LIKE $1 ORDER BY 1 LIMIT 3),
-			       EXISTS (SELECT FROM public.api_keys WHERE secret_hash = $2)`, i.Tenants, hash[:]).Scan(&h.tenants, &h.known)
+			       EXISTS (SELECT FROM public.api_keys WHERE secret_hash = $2)`, i.Tenants, hash[:]).Scan(&h.tenants,
+			&h.known)
 	}
 	if err != nil {
 		return h, fmt.Errorf("look into the database: %w", err)

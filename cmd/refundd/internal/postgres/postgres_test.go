@@ -18,7 +18,8 @@ func TestServeConfig_TakesPoolSizeFromFlagThenURL(t *testing.T) {
 			t.Fatal(err)
 		}
 		if config.MaxConns != test.want {
-			t.Errorf("%s with --pool-size %d opens %d connections, want %d", test.url, test.flag, config.MaxConns, test.want)
+			t.Errorf("%s with --pool-size %d opens %d connections, want %d", test.url, test.flag, config.MaxConns,
+				test.want)
 		}
 		if len(config.ConnConfig.RuntimeParams) != 0 {
 			t.Errorf("sessions start with %v", config.ConnConfig.RuntimeParams)

@@ -32,9 +32,10 @@ func (e *AmbiguousError) Error() string {
 // Record is all that is known of one operation: by the database as of one moment, and by its provider. A part that does
 // not exist is null.
 type Record struct {
-	TenantID      string           `json:"tenant_id"`
-	OperationID   string           `json:"operation_id"`
-	Warning       *string          `json:"warning"`               // where the provider's books say otherwise than the rows
+	TenantID    string `json:"tenant_id"`
+	OperationID string `json:"operation_id"`
+	// where the provider's books say otherwise than the rows
+	Warning       *string          `json:"warning"`
 	Expired       bool             `json:"authorization_expired"` // by the database's clock
 	Authorization jsontext.Value   `json:"authorization"`
 	Operation     jsontext.Value   `json:"operation"`
