@@ -34,9 +34,9 @@ func (b *bundle) rows() string {
 	return s
 }
 
-func TestSubmit_NeedsItsAuthorization(t *testing.T) { onBothRoads(t, testSubmit_NeedsItsAuthorization) }
+func TestSubmit_NeedsItsAuthorization(t *testing.T) { onBothRoads(t, testSubmitNeedsItsAuthorization) }
 
-func testSubmit_NeedsItsAuthorization(t *testing.T, newBundle func(*testing.T) *bundle) {
+func testSubmitNeedsItsAuthorization(t *testing.T, newBundle func(*testing.T) *bundle) {
 	b := newBundle(t)
 	b.order("P", 10000)
 	b.order("Q", 10000)

@@ -12,9 +12,9 @@ import (
 )
 
 // Two tenants who have an order and an operation of the same names share nothing.
-func TestSubmit_KnowsNoOtherTenant(t *testing.T) { onBothRoads(t, testSubmit_KnowsNoOtherTenant) }
+func TestSubmit_KnowsNoOtherTenant(t *testing.T) { onBothRoads(t, testSubmitKnowsNoOtherTenant) }
 
-func testSubmit_KnowsNoOtherTenant(t *testing.T, newBundle func(*testing.T) *bundle) {
+func testSubmitKnowsNoOtherTenant(t *testing.T, newBundle func(*testing.T) *bundle) {
 	b := newBundle(t)
 	b.order("P", 10000)
 	mine := b.approve("K", "P", 4000)
@@ -52,10 +52,10 @@ func testSubmit_KnowsNoOtherTenant(t *testing.T, newBundle func(*testing.T) *bun
 
 // An approval is compared with the clock once the order is there, not when the wait for it began.
 func TestSubmit_AnApprovalThatExpiresWhileTheOrderIsAwaited_IsExpired(t *testing.T) {
-	onBothRoads(t, testSubmit_AnApprovalThatExpiresWhileTheOrderIsAwaited_IsExpired)
+	onBothRoads(t, testSubmitAnApprovalThatExpiresWhileTheOrderIsAwaitedIsExpired)
 }
 
-func testSubmit_AnApprovalThatExpiresWhileTheOrderIsAwaited_IsExpired(t *testing.T,
+func testSubmitAnApprovalThatExpiresWhileTheOrderIsAwaitedIsExpired(t *testing.T,
 	newBundle func(*testing.T) *bundle) {
 	b := newBundle(t)
 	b.order("P", 10000)
