@@ -265,3 +265,6 @@ func (s *service) registered(t *testing.T, orderID string) {
 		t.Fatalf("PUT order: %d %s", a.status, a.raw)
 	}
 }
+
+// noServer has routes to look at, none of which can be served.
+func noServer() *server { return &server{engine: &operations.Engine{}} }

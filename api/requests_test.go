@@ -397,7 +397,7 @@ func TestBodies_ThatEndEarlyAreRefused(t *testing.T) {
 
 func TestRouter_FindsFixedPathsAndParametersAlike(t *testing.T) {
 	t.Parallel()
-	rt := newRouter((&server{}).routes())
+	rt := newRouter(noServer().routes())
 	for sent, want := range map[string][2]string{
 		"/v1/refunds":                {"/v1/refunds", ""},
 		"/v1/refunds/":               {"unknown", ""},
