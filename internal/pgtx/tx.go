@@ -94,16 +94,22 @@ func (t *Tx) start(ctx context.Context) error {
 // SendBatch sends b, behind the opening where it is the transaction's first. An error is met again by whoever reads the
 // results.
 func (t *Tx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if err := t.prepareFor(ctx, b); err != nil {
+		return unsent{err}
+	}
 	t.guard()
 	return t.sendBatch(ctx, b)
 }
 
-func (t *Tx) sendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if !t.begun && (!t.session.mayGoWithBegin(b) || !speaksPlainly(t.conn.PgConn())) {
-		if err := t.start(ctx); err != nil {
-			return unsent{err}
-		}
+// prepareFor begins the transaction where b can not go with its opening.
+func (t *Tx) prepareFor(ctx context.Context, b *pgx.Batch) error {
+	if t.begun || t.session.mayGoWithBegin(b) && speaksPlainly(t.conn.PgConn()) {
+		return nil
 	}
+	return t.start(ctx)
+}
+
+func (t *Tx) sendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if t.begun {
 		t.session.remember(b)
 		return t.conn.SendBatch(ctx, b)
@@ -156,6 +162,11 @@ var errUncertain = errors.New("commit not confirmed")
 // statement.
 func (t *Tx) CommitWith(ctx context.Context, b *pgx.Batch) error {
 	b.Queue(commit).Exec(committed)
+	// Before the COMMIT's limit begins: what fails here is not uncertain, and of two limits that end at once the wrong one
+	// may be met first.
+	if err := t.prepareFor(ctx, b); err != nil {
+		return err
+	}
 	return t.end(ctx, messageLimit, func(ctx context.Context) error { return t.sendBatch(ctx, b).Close() })
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // mostBulkMemory is what a run of refundd bulk may ever hold, however long its file is: half of it is the program.
-const mostBulkMemory = 64 << 20
+const mostBulkMemory = 128 << 20
 
 // Half of 150,000 lines are done, the others are none to send, and the results name a line of a far longer file.
 // Nothing of them is held: each line is some 250 bytes, and were one byte of each kept, or a mark up to the highest
