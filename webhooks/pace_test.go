@@ -75,6 +75,7 @@ func TestDelivery_GoesOnAfterTheServerWasLost(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	b.db.Owner.Reset()                                                  // its connections are of the server that was lost
 	b.exec(t, `UPDATE webhook_endpoints SET lease_until = '-infinity'`) // time goes by
 	b.move(t, tenant, operations.StateSucceeded, "op-000", "op-299")
 	eventually(t, "all events", func() (bool, string) {
