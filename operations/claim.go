@@ -276,16 +276,13 @@ var (
 	SELECT c.place, c.verdict, c.at, c.currency, c.provider, c.payment_ref, c.remainder, coalesce(c.look_first, false),
 		c.payment_account, ` + strings.ReplaceAll(operationColumns, "o.", "(c.operation).")
 	claimKey = verdicts + `
-	FROM claim_refund($1::boolean, $2::text, $3::text, $4::text, $5::bigint, $6::text, $7::text, $8::uuid, $9::text,
-		$10::jsonb,
-		$11::interval, $12::text, $13::text, $14::text[], $15::integer[], $16::interval[], $17::integer[],
-			$18::interval,
-		$19::interval) AS c`
+	FROM claim_refund($1::boolean, $2::text, $3::text, $4::text, $5::bigint, $6::text, $7::text, $8::uuid,
+		$9::text, $10::jsonb, $11::interval, $12::text, $13::text, $14::text[], $15::integer[], $16::interval[],
+		$17::integer[], $18::interval, $19::interval) AS c`
 	claimKeys = verdicts + `
 	FROM claim_refunds($1::boolean, $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::text[],
-		$8::text[],
-		$9::text[], $10::text[], $11::text[], $12::interval[], $13::text[], $14::text[], $15::text[], $16::integer[],
-		$17::interval[], $18::integer[], $19::interval, $20::interval) AS c`
+		$8::text[], $9::text[], $10::text[], $11::text[], $12::interval[], $13::text[], $14::text[], $15::text[],
+		$16::integer[], $17::interval[], $18::integer[], $19::interval, $20::interval) AS c`
 )
 
 // queue queues the function's call; of each of its rows in turn it tells found.
@@ -294,14 +291,13 @@ func (r *claimRows) queue(b *pgx.Batch, patient bool, found func(verdict)) {
 	if len(r.calls) == 1 {
 		q = b.Queue(claimKey,
 			patient, r.tenants[0], r.ids[0], r.orders[0], r.amounts[0], r.currencies[0], r.fingerprints[0],
-			r.refundIDs[0],
-			r.reasons[0], r.metadata[0], r.left[0], r.layers[0], r.details[0],
+			r.refundIDs[0], r.reasons[0], r.metadata[0], r.left[0], r.layers[0], r.details[0],
 			r.providers, r.admitted, r.retentions, r.keyLengths, r.lease, r.callLimit)
 	} else {
 		q = b.Queue(claimKeys,
 			patient, r.tenants, r.ids, r.orders, r.ahead, r.amounts, r.currencies, r.fingerprints, r.refundIDs,
-			r.reasons,
-			r.metadata, r.left, r.layers, r.details, r.providers, r.admitted, r.retentions, r.keyLengths, r.lease, r.callLimit)
+			r.reasons, r.metadata, r.left, r.layers, r.details, r.providers, r.admitted, r.retentions, r.keyLengths,
+			r.lease, r.callLimit)
 	}
 	q.Query(func(rows pgx.Rows) error {
 		for rows.Next() {

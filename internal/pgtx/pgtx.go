@@ -42,23 +42,13 @@ var (
 
 // InTx runs body in a transaction and returns what it returns.
 func InTx[T any](ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) (T, error)) (T, error) {
-	var result T
-	err := Do(ctx, pool, func(tx *Tx) (err error) {
-		result, err = body(tx)
-		return err
-	})
-	return result, err
+	return inTx(ctx, pool, settled, body)
 }
 
 // Loosely is InTx for what may be lost with the server. Its COMMIT waits for no disk and no standby, but it is durable
 // before whatever is committed after it.
 func Loosely[T any](ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) (T, error)) (T, error) {
-	var result T
-	err := do(ctx, pool, terms{name: "transaction", begin: readWrite, settings: loose}, func(tx *Tx) (err error) {
-		result, err = body(tx)
-		return err
-	})
-	return result, err
+	return inTx(ctx, pool, loose, body)
 }
 
 // Do is InTx for a body that returns nothing.
@@ -69,12 +59,7 @@ func Do(ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) error) error 
 // Kept is InTx for the statements of each refund's road, which are run so often that planning them would cost more than
 // they do: their plans are kept. Such a statement must leave Postgres no choice; test/growth watches over that.
 func Kept[T any](ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) (T, error)) (T, error) {
-	var result T
-	err := do(ctx, pool, terms{name: "transaction", begin: readWrite, settings: kept}, func(tx *Tx) (err error) {
-		result, err = body(tx)
-		return err
-	})
-	return result, err
+	return inTx(ctx, pool, kept, body)
 }
 
 // ReadKept is Read in the same manner.
@@ -101,6 +86,15 @@ func Glimpse(ctx context.Context, pool *pgxpool.Pool, queue func(b *pgx.Batch)) 
 func Snapshot(ctx context.Context, pool *pgxpool.Pool, body func(tx *Tx) error) error {
 	const begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 	return do(ctx, pool, terms{name: "snapshot", begin: begin, settings: snapshot, patient: true}, body)
+}
+
+func inTx[T any](ctx context.Context, pool *pgxpool.Pool, settings string, body func(tx *Tx) (T, error)) (T, error) {
+	var result T
+	err := do(ctx, pool, terms{name: "transaction", begin: readWrite, settings: settings}, func(tx *Tx) (err error) {
+		result, err = body(tx)
+		return err
+	})
+	return result, err
 }
 
 func read(ctx context.Context, pool *pgxpool.Pool, t terms, queue func(b *pgx.Batch)) error {
