@@ -17,7 +17,7 @@ import (
 //
 //	go test -run '^$' -bench Call -benchtime 3000x -count 3 ./test/agent
 func BenchmarkCall(b *testing.B) {
-	s := harness.New(b, "--policy", policyFile(b))
+	s := harness.New(b, "--policy", harness.PolicyFile(b))
 	d := s.Tenant(b)
 	d.Order("A", 10000)
 	d.Approve("K", "A", 100)

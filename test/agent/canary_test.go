@@ -24,7 +24,7 @@ type planted struct {
 
 func plant(t *testing.T) *planted {
 	t.Helper()
-	s := harness.NewPaying(t, "--provider-breaker-open", "1ms", "--provider-timeout", "1s", "--policy", policyFile(t))
+	s := harness.NewPaying(t, "--provider-breaker-open", "1ms", "--provider-timeout", "1s", "--policy", harness.PolicyFile(t))
 	s.Servers = []*harness.Server{harness.Serve(t, s.CanaryURL(t), append(s.Flags, "--request-timeout", "600ms")...)}
 	p := &planted{Tenant: s.Tenant(t), Service: s, t: t}
 	p.key = p.NewKey(agentScopes)

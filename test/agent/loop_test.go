@@ -84,7 +84,7 @@ func TestLoop_AModelThatNeverLearns_MovesNoMoneyTwice(t *testing.T) {
 func newStage(t *testing.T) *stage {
 	service := harness.NewPaying(t, "--provider-timeout", "700ms", "--lease", "3s", "--listing-lag", "100ms",
 		"--provider-breaker-failures", "1000000",
-		"--policy", policyFile(t))
+		"--policy", harness.PolicyFile(t))
 	service.AddServer(t)
 	service.AddServer(t)
 	s := &stage{Tenant: service.Tenant(t), t: t, service: service, random: newDice(t), moved: map[string]string{}}

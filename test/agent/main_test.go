@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -22,30 +20,6 @@ import (
 )
 
 func TestMain(m *testing.M) { testdb.Main(harness.Run(m)) }
-
-// policy approves up to 50.00 of what is damaged.
-const policy = `
-version: "test"
-queues: {people: {look_within: 1h}, refunds: {look_within: 8h}, safety: {look_within: 1h}, care: {look_within: 1h},
-  fraud: {look_within: 1h}, legal: {look_within: 1h}, conduct: {look_within: 1h}}
-human_queue: people
-default_queue: refunds
-categories: {violence_threat: safety, self_harm: care, fraud_allegation: fraud, legal_or_regulatory: legal,
-	harassment: conduct}
-rules:
-  - {id: damaged, reason_codes: [damaged], currencies: [EUR], max_amount_cents: 5000, max_case_cents: 20000,
-	max_order_cents: 9000}
-`
-
-// policyFile writes the policy where a server reads it.
-func policyFile(t testing.TB) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 // agentScopes are those of the key that the tools use: it can ask and execute, and neither approve nor register.
 const agentScopes = "refunds:request,refunds:write,read"

@@ -57,7 +57,7 @@ func together(n int, f func(i int)) {
 // Each decision, first tried and then made: the trial stores nothing, and says what the decision then is.
 func TestRequests_EachDecision_AsItsPreviewSaid(t *testing.T) {
 	t.Parallel()
-	s := harness.New(t, "--policy", policyFile(t))
+	s := harness.New(t, "--policy", harness.PolicyFile(t))
 	d := s.Tenant(t)
 	for _, order := range []string{"A", "B", "C", "D", "E", "F", "G", "H"} {
 		d.Order(order, 10000)
@@ -111,7 +111,7 @@ func text(s *string) string {
 // What is felt, guessed or not the tenant's own decides nothing, and stores nothing.
 func TestRequests_BadInput_StoresNothing(t *testing.T) {
 	t.Parallel()
-	s := harness.New(t, "--policy", policyFile(t))
+	s := harness.New(t, "--policy", harness.PolicyFile(t))
 	d, other := s.Tenant(t), s.Tenant(t)
 	d.Order("A", 10000)
 	other.Order("theirs", 10000)
@@ -151,8 +151,8 @@ func TestRequests_BadInput_StoresNothing(t *testing.T) {
 // The same request twenty times at once on two replicas is decided once.
 func TestRequests_TwentyAtOnceOnTwoReplicas_MintOnce(t *testing.T) {
 	t.Parallel()
-	s := harness.New(t, "--policy", policyFile(t))
-	s.AddServer(t, "--policy", policyFile(t))
+	s := harness.New(t, "--policy", harness.PolicyFile(t))
+	s.AddServer(t, "--policy", harness.PolicyFile(t))
 	d := s.Tenant(t)
 	for round := range 5 {
 		order := fmt.Sprint("O", round)
@@ -177,7 +177,7 @@ func TestRequests_TwentyAtOnceOnTwoReplicas_MintOnce(t *testing.T) {
 // A request races an approval that another system registers, and then everything is executed: never beyond the capture.
 func TestRequests_RaceARegisteredApproval(t *testing.T) {
 	t.Parallel()
-	s := harness.New(t, "--policy", policyFile(t))
+	s := harness.New(t, "--policy", harness.PolicyFile(t))
 	d := s.Tenant(t)
 	for round := range 10 {
 		order, operation := fmt.Sprint("O", round), fmt.Sprint("K", round)
@@ -211,7 +211,7 @@ func TestRequests_RaceARegisteredApproval(t *testing.T) {
 // An approval races a refund that uses the remainder: in either order one of them moves money, once.
 func TestApprove_RacesARefundThatUsesTheRemainder(t *testing.T) {
 	t.Parallel()
-	s := harness.New(t, "--policy", policyFile(t))
+	s := harness.New(t, "--policy", harness.PolicyFile(t))
 	d := s.Tenant(t)
 	asker := d.NewKey(agentScopes)
 	for round := range 10 {
@@ -246,8 +246,8 @@ func TestApprove_RacesARefundThatUsesTheRemainder(t *testing.T) {
 // approval.
 func TestApprove_IsNotTheRequestersOwn(t *testing.T) {
 	t.Parallel()
-	s := harness.New(t, "--policy", policyFile(t))
-	s.AddServer(t, "--policy", policyFile(t))
+	s := harness.New(t, "--policy", harness.PolicyFile(t))
+	s.AddServer(t, "--policy", harness.PolicyFile(t))
 	d := s.Tenant(t)
 	d.Order("A", 10000)
 	e := read(t, d.Client().Post(requestsPath, wishOf("C", "A", 9000)))
@@ -296,7 +296,7 @@ func TestEscalation_OfAnOperation_EndsWithAPersonsResolution(t *testing.T) {
 // SIGHUP under load drops no request; a broken file leaves the policy that is.
 func TestPolicy_IsReadAnewUnderLoad(t *testing.T) {
 	t.Parallel()
-	path := policyFile(t)
+	path := harness.PolicyFile(t)
 	s := harness.New(t, "--policy", path)
 	d := s.Tenant(t)
 	d.Order("A", 10000)
@@ -323,7 +323,7 @@ func TestPolicy_IsReadAnewUnderLoad(t *testing.T) {
 	}
 	for i := range 5 {
 		version := fmt.Sprint("v", i)
-		write(t, path, strings.Replace(policy, `"test"`, `"`+version+`"`, 1))
+		write(t, path, strings.Replace(harness.Policy, `"test"`, `"`+version+`"`, 1))
 		s.Servers[0].Hangup(t)
 		for began := time.Now(); ask(i).PolicyVersion != version; time.Sleep(10 * time.Millisecond) {
 			if time.Since(began) > 20*time.Second {
@@ -384,7 +384,7 @@ func TestEscalation_OfAnOperation_EndsWithIt(t *testing.T) {
 func needing(t *testing.T) (*harness.Service, *harness.Tenant, string) {
 	t.Helper()
 	s := harness.NewPaying(t, "--provider-timeout", "700ms", "--lease", "3s", "--listing-lag", "100ms", "--policy",
-		policyFile(t))
+		harness.PolicyFile(t))
 	s.AddServer(t)
 	d := s.Tenant(t)
 	d.Pay(harness.Payment{OrderID: "A", Cents: 10000})

@@ -27,7 +27,7 @@ type desk struct {
 func newDesk(t *testing.T) *desk {
 	t.Helper()
 	t.Parallel()
-	s := harness.New(t, "--policy", policyFile(t))
+	s := harness.New(t, "--policy", harness.PolicyFile(t))
 	d := &desk{Tenant: s.Tenant(t), service: s}
 	d.key = d.NewKey(agentScopes)
 	d.model = overStdio(t, s.Servers[0].URL, d.key)

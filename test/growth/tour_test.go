@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,30 +15,12 @@ import (
 	"refundd/test/stripefake"
 )
 
-// policy approves up to 50.00 of what is damaged.
-const policy = `
-version: "test"
-queues: {people: {look_within: 1h}, refunds: {look_within: 8h}, safety: {look_within: 1h}, care: {look_within: 1h},
-  fraud: {look_within: 1h}, legal: {look_within: 1h}, conduct: {look_within: 1h}}
-human_queue: people
-default_queue: refunds
-categories: {violence_threat: safety, self_harm: care, fraud_allegation: fraud, legal_or_regulatory: legal,
-  harassment: conduct}
-rules:
-  - {id: damaged, reason_codes: [damaged], currencies: [EUR], max_amount_cents: 5000, max_case_cents: 20000,
-    max_order_cents: 9000}
-`
-
 // start serves a database with all that a service does by itself.
 func start(t *testing.T, p *plans) *harness.Service {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(path, []byte(policy), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	stripe := harness.NewStripe(t)
-	s := &harness.Service{DB: p.DB, Stripe: stripe, Flags: append(stripe.Flags(), "--policy", path, "--pool-size", "3",
-		"--webhook-allow-private", "--reconcile-every", "300ms", "--backoff-min", "10ms", "--listing-lag", "10ms")}
+	s := &harness.Service{DB: p.DB, Stripe: stripe, Flags: append(stripe.Flags(), "--policy", harness.PolicyFile(t),
+		"--pool-size", "3", "--webhook-allow-private", "--reconcile-every", "300ms", "--backoff-min", "10ms", "--listing-lag", "10ms")}
 	s.AddServer(t)
 	return s
 }
